@@ -22,6 +22,19 @@ pub struct Run<const N: usize> {
     pub len: usize,
 }
 
+/// Whole runs that follow one another along the second innermost axis, or a part of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Plane<const N: usize> {
+    /// Bytes from each operand's first element to the plane's first.
+    pub offsets: [isize; N],
+    /// The row-major position of the plane's first element.
+    pub at: usize,
+    /// The number of runs.
+    pub rows: usize,
+    /// The number of elements in each run.
+    pub len: usize,
+}
+
 impl<const N: usize> Loops<N> {
     /// Loops over `shape`, which has no zero sizes, for operands with these strides in bytes.
     pub fn new(shape: &Shape, strides: [&[isize; RANK_MAX]; N]) -> Loops<N> {
@@ -92,13 +105,32 @@ impl<const N: usize> Loops<N> {
         self.sizes().iter().product()
     }
 
+    /// The strides along the second innermost axis; 0 if there is none.
+    #[inline]
+    pub fn row_strides(&self) -> [isize; N] {
+        if self.rank > 1 { self.strides[self.rank - 2] } else { [0; N] }
+    }
+
     /// Calls `each` with the runs that make up elements `from..to`.
     #[inline]
     pub fn for_runs(&self, from: usize, to: usize, mut each: impl FnMut(Run<N>)) {
+        self.walk::<false>(from, to, |Plane { offsets, at, len, .. }| each(Run { offsets, at, len }));
+    }
+
+    /// Calls `each` with the planes that make up elements `from..to`: fewer calls than runs, where these are short.
+    #[inline]
+    pub fn for_planes(&self, from: usize, to: usize, each: impl FnMut(Plane<N>)) {
+        self.walk::<true>(from, to, each);
+    }
+
+    /// Calls `each` with the planes, or the single runs, that make up elements `from..to`.
+    #[inline(always)]
+    fn walk<const PLANES: bool>(&self, from: usize, to: usize, mut each: impl FnMut(Plane<N>)) {
         if from >= to {
             return;
         }
         let last = self.rank - 1;
+        let inner = self.sizes[last];
         let mut index = [0usize; RANK_MAX];
         let mut offsets = [0isize; N];
         let mut rest = from;
@@ -111,23 +143,28 @@ impl<const N: usize> Loops<N> {
         }
         let mut at = from;
         loop {
-            let len = (self.sizes[last] - index[last]).min(to - at);
-            each(Run { offsets, at, len });
-            at += len;
+            let len = (inner - index[last]).min(to - at);
+            let rows = if PLANES && len == inner && last > 0 {
+                ((to - at) / inner).min(self.sizes[last - 1] - index[last - 1])
+            } else {
+                1
+            };
+            each(Plane { offsets, at, rows, len });
+            at += rows * len;
             if at == to {
                 return;
             }
-            // The run ended at the end of its axis: reset that axis and advance the next outer one.
+            // The last run ended at the end of its axis: reset that axis and advance the next outer one.
             for (offset, stride) in offsets.iter_mut().zip(&self.strides[last]) {
                 *offset -= index[last] as isize * stride;
             }
             index[last] = 0;
-            let mut axis = last;
+            let (mut axis, mut ahead) = (last, rows);
             while axis > 0 {
                 axis -= 1;
-                index[axis] += 1;
+                index[axis] += ahead;
                 for (offset, stride) in offsets.iter_mut().zip(&self.strides[axis]) {
-                    *offset += stride;
+                    *offset += ahead as isize * stride;
                 }
                 if index[axis] < self.sizes[axis] {
                     break;
@@ -136,6 +173,7 @@ impl<const N: usize> Loops<N> {
                     *offset -= index[axis] as isize * stride;
                 }
                 index[axis] = 0;
+                ahead = 1;
             }
         }
     }
@@ -194,6 +232,33 @@ mod tests {
                 .map(|i| (i, [i as isize, (i / 20) as isize + (i / 5 % 4) as isize * 15 + (i % 5) as isize * 3]))
                 .collect();
             assert_eq!(seen, expected);
+        }
+    }
+
+    #[test]
+    fn planes_are_the_same_runs_in_fewer_calls() {
+        let shape = Shape::new(&[3, 4, 5]).unwrap();
+        let mut transposed = [0isize; RANK_MAX];
+        transposed[..3].copy_from_slice(&[1, 15, 3]);
+        let mut line = [0isize; RANK_MAX];
+        line[..3].copy_from_slice(&[20, 5, 1]);
+        for strides in [transposed, line] {
+            let loops = Loops::new(&shape, [&strides]);
+            for (from, to) in [(0, 60), (7, 53), (5, 6), (3, 21), (20, 40), (9, 9)] {
+                let (mut runs, mut rows, mut planes) = (Vec::new(), Vec::new(), 0);
+                loops.for_runs(from, to, |run| runs.push((run.at, run.offsets[0], run.len)));
+                loops.for_planes(from, to, |plane| {
+                    planes += 1;
+                    rows.extend((0..plane.rows).map(|row| {
+                        let offset = plane.offsets[0] + row as isize * loops.row_strides()[0];
+                        (plane.at + row * plane.len, offset, plane.len)
+                    }));
+                });
+                assert_eq!(rows, runs, "{from}..{to}");
+                if (from, to) == (0, 60) {
+                    assert_eq!(planes, if strides == line { 1 } else { 3 });
+                }
+            }
         }
     }
 

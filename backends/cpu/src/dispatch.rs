@@ -2,7 +2,7 @@
 
 use crate::backend::{CpuBackend, Inputs, Result, tensor};
 use crate::elementwise::STREAM_BYTES_MIN;
-use crate::strided::{SharedPtr, copy_bytes, copy_run, in_chunks, stream_bytes};
+use crate::strided::{SharedPtr, copy_bytes, copy_to_dense, in_chunks, stream_bytes};
 use crate::tensor::CpuTensor;
 use crate::tile::{TILE, Tile};
 use gt_backend::{Backend, Cancellation, ExecError, HostRange, Input, Loops, MemoryStats, MemoryUsage, Stage};
@@ -84,7 +84,6 @@ impl Backend for CpuBackend {
         }
         let size = tensor.size();
         let loops = Loops::new(&tensor.meta.shape, [&tensor.strides]);
-        let [step] = loops.inner_strides();
         let from = SharedPtr::new(tensor.ptr());
         let skipped = offset_bytes / size;
         in_chunks(&mut self.pool, dst.len() / size, size, |first, last| {
@@ -96,10 +95,7 @@ impl Backend for CpuBackend {
                 // `dst.len()` bytes. It may be unaligned, so elements are gathered in the tile first.
                 unsafe {
                     let tile = tile.start();
-                    loops.for_runs(skipped + at, skipped + at + n, |run| {
-                        let to = tile.add((run.at - skipped - at) * size);
-                        copy_run(to, size as isize, from.get().wrapping_offset(run.offsets[0]), step, run.len, size);
-                    });
+                    copy_to_dense(tile, &loops, 0, from.get(), (skipped + at, skipped + at + n), size);
                     dst.as_ptr().add(at * size).copy_from_nonoverlapping(tile, n * size);
                 }
                 at += n;

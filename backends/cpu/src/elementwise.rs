@@ -4,7 +4,7 @@
 use crate::backend::{CpuBackend, Inputs, Result, compute_dtype};
 use crate::kernels::Kernel;
 use crate::memory::ALIGN_BYTES;
-use crate::strided::{copy_run, stream, stream_end};
+use crate::strided::{copy_run, copy_to_dense, stream, stream_end};
 use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
 use crate::tile::{TILE, Tile};
@@ -15,6 +15,8 @@ use gt_ops::{DType, Meta, Op, RANK_MAX, Row, Scalar, Shape};
 pub const CHUNK_ELEMENTS: usize = TILE;
 /// Broadcast rows shorter than this are repeated in a tile first: a kernel call costs as much as a few dozen elements.
 const ROW_MIN: usize = 64;
+/// Runs shorter than this are gathered into a tile first, for the same reason.
+const RUN_MIN: usize = 16;
 /// Elements computed between non-temporal stores: few, so that the loads of the next ones overlap with the stores.
 const STREAM_TILE: usize = 128;
 /// Non-temporal stores are used up to this many operations per element. Heavier work is not bound by memory, and is
@@ -161,7 +163,7 @@ impl ElementwiseTask {
                 && loops.strides().len() == 2
                 && loops.strides()[0][i] == 0
         };
-        let short = loops.inner() < ROW_MIN && (0..self.operands).any(repeats);
+        let short = loops.inner() < RUN_MIN || loops.inner() < ROW_MIN && (0..self.operands).any(repeats);
         if by_rows && !short {
             loops.for_runs(from, to, |run| {
                 let operands = std::array::from_fn(|i| self.sources[i].ptr.wrapping_offset(run.offsets[i]));
@@ -204,19 +206,9 @@ impl ElementwiseTask {
             let room = if whole_rows { rows_a_tile * inner - phase } else { TILE };
             let n = room.min(to - at);
             let gathers = |i: usize| self.sources[i].pattern == AccessPattern::Strided && !repeats(i);
-            if (0..self.operands).any(gathers) {
-                loops.for_runs(at, at + n, |run| {
-                    for (i, source) in self.sources[..self.operands].iter().enumerate() {
-                        if gathers(i) {
-                            // SAFETY: the run lies within the source, and `run.at - at + run.len <= n <= TILE`.
-                            unsafe {
-                                let to = tiles[i].start().add((run.at - at) * source.size);
-                                let from = source.ptr.offset(run.offsets[i]);
-                                copy_run(to, source.size as isize, from, steps[i], run.len, source.size);
-                            }
-                        }
-                    }
-                });
+            for (i, source) in self.sources[..self.operands].iter().enumerate().filter(|(i, _)| gathers(*i)) {
+                // SAFETY: the source has these `n` elements, and the tile has room for `TILE >= n` of them.
+                unsafe { copy_to_dense(tiles[i].start(), loops, i, source.ptr, (at, at + n), source.size) };
             }
             for (i, source) in self.sources[..self.operands].iter().enumerate() {
                 match source.pattern {

@@ -10,7 +10,7 @@ use crate::elementwise::{
 };
 use crate::kernels::Kernel;
 use crate::memory::ALIGN_BYTES;
-use crate::strided::{copy_run, stream, stream_end};
+use crate::strided::{copy_run, copy_to_dense, stream, stream_end};
 use crate::tensor::CpuTensor;
 use crate::tile::{TILE, Tile};
 use gt_backend::{ExecError, Input, Loops, Power, Stage, StageInput, simple_power};
@@ -404,7 +404,7 @@ impl FusedProgram {
                     match &source.pattern {
                         TilePattern::Linear => *ptr = source.ptr.add(at * source.size),
                         TilePattern::Splat(_) => {}
-                        TilePattern::Strided(loops, t) => *ptr = gather(source, loops, at, n, tile(*t)),
+                        TilePattern::Strided(loops, t) => *ptr = gathered(source, loops, at, n, tile(*t)),
                     }
                 }
             }
@@ -468,20 +468,13 @@ impl FusedProgram {
 ///
 /// # Safety
 /// The source is readable for these elements, and the tile has room for them.
-unsafe fn gather(source: &ExternalOperand, loops: &Loops<1>, at: usize, n: usize, tile: *mut u8) -> *const u8 {
-    let [step] = loops.inner_strides();
-    let mut whole = None;
-    loops.for_runs(at, at + n, |run| {
-        let from = source.ptr.wrapping_offset(run.offsets[0]);
-        if run.len == n && step == source.size as isize {
-            whole = Some(from);
-            return;
-        }
-        // SAFETY: the run lies within the source, and `run.at - at + run.len <= n`, for which the tile has room.
-        unsafe {
-            let to = tile.add((run.at - at) * source.size);
-            copy_run(to, source.size as isize, from, step, run.len, source.size);
-        }
-    });
-    whole.unwrap_or(tile)
+unsafe fn gathered(source: &ExternalOperand, loops: &Loops<1>, at: usize, n: usize, tile: *mut u8) -> *const u8 {
+    if loops.inner_strides() == [source.size as isize] && at % loops.inner() + n <= loops.inner() {
+        let mut from = source.ptr;
+        loops.for_runs(at, at + n, |run| from = source.ptr.wrapping_offset(run.offsets[0]));
+        return from;
+    }
+    // SAFETY: this function's contract is that of `copy_to_dense`.
+    unsafe { copy_to_dense(tile, loops, 0, source.ptr, (at, at + n), source.size) };
+    tile
 }

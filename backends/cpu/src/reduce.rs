@@ -8,7 +8,7 @@ use crate::backend::{CpuBackend, Result, compute_dtype};
 use crate::checkpoint::checkpoint;
 use crate::kernels::{Kernel, SimdLevel};
 use crate::lanes::{self, LANES, Lanes, Registers, gather_over};
-use crate::strided::{SharedPtr, copy_run, run_or_not};
+use crate::strided::{SharedPtr, copy_run, copy_to_dense, run_or_not};
 use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
 use crate::tile::{TILE, Tile};
@@ -708,10 +708,7 @@ impl ReductionTask {
             while at < last {
                 let n = TILE.min(last - at);
                 let mut tile = raw.start();
-                self.reduced.for_runs(at, at + n, |run| {
-                    let to = tile.add((run.at - at) * self.size);
-                    copy_run(to, self.size as isize, from.wrapping_offset(run.offsets[0]), step, run.len, self.size);
-                });
+                copy_to_dense(tile, &self.reduced, 0, from, (at, at + n), self.size);
                 if let Some(widen) = self.widen {
                     widen(wide.start(), [tile.cast_const(); 3], 0, n);
                     tile = wide.start();

@@ -126,6 +126,102 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
     }
 }
 
+/// Copies `rows` runs of `n` elements of `size` bytes each, as [`copy_run`] does; the steps of rows are in bytes, too.
+///
+/// # Safety
+/// Same as for [`copy_run`], for each of the runs.
+#[inline]
+pub unsafe fn copy_plane(
+    (to, to_row, to_step): (*mut u8, isize, isize),
+    (from, from_row, from_step): (*const u8, isize, isize),
+    (rows, n): (usize, usize),
+    size: usize,
+) {
+    /// # Safety
+    /// Same as for [`copy_plane`], with elements of type `T` and `N` of them in a run.
+    #[inline(always)]
+    unsafe fn short<T: Copy, const N: usize>(
+        (to, to_row, to_step): (*mut u8, isize, isize),
+        (from, from_row, from_step): (*const u8, isize, isize),
+        rows: usize,
+    ) {
+        for row in 0..rows as isize {
+            let (to, from) = (to.wrapping_offset(row * to_row), from.wrapping_offset(row * from_row));
+            for i in 0..N as isize {
+                // SAFETY: by the contract of `copy_plane`, both runs are valid for `N` elements, aligned and disjoint.
+                unsafe {
+                    let value = from.wrapping_offset(i * from_step).cast::<T>().read();
+                    to.wrapping_offset(i * to_step).cast::<T>().write(value);
+                }
+            }
+        }
+    }
+    /// # Safety
+    /// Same as for [`copy_plane`], with elements of type `T`.
+    #[inline(always)]
+    unsafe fn typed<T: Copy>(
+        to: (*mut u8, isize, isize),
+        from: (*const u8, isize, isize),
+        rows: usize,
+        n: usize,
+    ) -> bool {
+        // SAFETY: this function's contract is that of `short`, with as many elements in a run as it is told.
+        unsafe {
+            match n {
+                1 => short::<T, 1>(to, from, rows),
+                2 => short::<T, 2>(to, from, rows),
+                3 => short::<T, 3>(to, from, rows),
+                4 => short::<T, 4>(to, from, rows),
+                _ => return false,
+            }
+        }
+        true
+    }
+    let (to_run, from_run) = ((to, to_row, to_step), (from, from_row, from_step));
+    // SAFETY: this function's contract is that of `typed`, with elements of `size` bytes, and of `copy_run` for each row.
+    unsafe {
+        let done = rows > 1
+            && match size {
+                1 => typed::<u8>(to_run, from_run, rows, n),
+                2 => typed::<u16>(to_run, from_run, rows, n),
+                4 => typed::<u32>(to_run, from_run, rows, n),
+                _ => typed::<u64>(to_run, from_run, rows, n),
+            };
+        if !done {
+            for row in 0..rows as isize {
+                let (to, from) = (to.wrapping_offset(row * to_row), from.wrapping_offset(row * from_row));
+                copy_run(to, to_step, from, from_step, n, size);
+            }
+        }
+    }
+}
+
+/// Copies elements `first..last` of one operand of strided loops to dense memory.
+///
+/// # Safety
+/// The operand, whose first element is at `from`, is valid for these elements of `size` bytes; `to` has room for them,
+/// is aligned to `size`, and does not overlap them.
+#[inline]
+pub unsafe fn copy_to_dense<const N: usize>(
+    to: *mut u8,
+    loops: &Loops<N>,
+    operand: usize,
+    from: *const u8,
+    (first, last): (usize, usize),
+    size: usize,
+) {
+    let (row_step, step) = (loops.row_strides()[operand], loops.inner_strides()[operand]);
+    loops.for_planes(first, last, |plane| {
+        let to = to.wrapping_add((plane.at - first) * size);
+        let from = from.wrapping_offset(plane.offsets[operand]);
+        // SAFETY: `loops` yields only planes within `first..last`, for which both are valid by this function's contract.
+        unsafe {
+            let to = (to, (plane.len * size) as isize, size as isize);
+            copy_plane(to, (from, row_step, step), (plane.rows, plane.len), size);
+        }
+    });
+}
+
 /// Copies the elements of `shape` from one strided layout to another, transposing in blocks where that is faster.
 ///
 /// # Errors
@@ -177,12 +273,14 @@ pub unsafe fn copy(
             });
         });
     }
+    let [to_row, from_row] = loops.row_strides();
     let range = |first: usize, last: usize| {
-        loops.for_runs(first, last, |run| {
-            // SAFETY: `loops` yields only runs within both layouts, and each chunk writes its own range.
+        loops.for_planes(first, last, |plane| {
+            // SAFETY: `loops` yields only planes within both layouts, and each chunk writes its own range.
             unsafe {
-                let to = to.get().offset(run.offsets[0]);
-                copy_run(to, to_step, from.get().offset(run.offsets[1]), from_step, run.len, size);
+                let to = (to.get().offset(plane.offsets[0]), to_row, to_step);
+                let from = (from.get().cast_const().offset(plane.offsets[1]), from_row, from_step);
+                copy_plane(to, from, (plane.rows, plane.len), size);
             }
         });
     };
