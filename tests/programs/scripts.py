@@ -198,7 +198,8 @@ def autoencoder() -> Training:
         mean, log_variance = model["both"](functional.relu(model["encode"](images))).chunk(2, -1)
         found = torch.sigmoid(model["decode"](mean + noise * torch.exp(0.5 * log_variance)))
         divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
-        return functional.binary_cross_entropy(found, images, reduction="sum") + divergence, found
+        loss = functional.binary_cross_entropy(found, images, reduction="sum") + divergence
+        return loss / len(images), found
 
     return Training(model, loss)
 
