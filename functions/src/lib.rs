@@ -14,6 +14,7 @@
 pub mod activations;
 pub mod aten;
 pub mod attention;
+pub mod boxes;
 mod common;
 pub(crate) mod complex_matrices;
 pub mod complex_ops;
@@ -71,6 +72,7 @@ const GROUPS: &[&[Function]] = &[
     activations::FUNCTIONS,
     aten::FUNCTIONS,
     attention::FUNCTIONS,
+    boxes::FUNCTIONS,
     complex_ops::FUNCTIONS,
     convolutions::FUNCTIONS,
     ctc::FUNCTIONS,
