@@ -239,7 +239,7 @@ mod tests {
     fn planes_are_the_same_runs_in_fewer_calls() {
         let shape = Shape::new(&[3, 4, 5]).unwrap();
         let mut transposed = [0isize; RANK_MAX];
-        transposed[..3].copy_from_slice(&[1, 15, 3]);
+        transposed[..3].copy_from_slice(&[1, 16, 3]);
         let mut line = [0isize; RANK_MAX];
         line[..3].copy_from_slice(&[20, 5, 1]);
         for strides in [transposed, line] {

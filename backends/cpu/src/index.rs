@@ -405,23 +405,30 @@ impl IndexedAxis {
     ) -> Result<()> {
         let mut result = Ok(());
         let steps = loops.inner_strides();
-        loops.for_runs(first, last, |run| {
-            if steps[0] == 0 {
-                // One index for the whole run: its elements are copied together.
-                // SAFETY: the index has the result's elements, and `offset` checked the index, so the source has an
-                // element there; `out` has room for the run.
-                unsafe {
-                    match self.offset(index.wrapping_offset(run.offsets[0]).cast::<i64>().read()) {
-                        Ok(offset) => {
-                            let from = from.wrapping_offset(run.offsets[1] + offset);
-                            copy_run(out.add(run.at * size), size as isize, from, steps[1], run.len, size);
+        if steps[0] == 0 {
+            // One index for a whole run: its elements are copied together.
+            let rows = loops.row_strides();
+            loops.for_planes(first, last, |plane| {
+                for row in 0..plane.rows {
+                    let [index_at, from_at] = std::array::from_fn(|i| plane.offsets[i] + row as isize * rows[i]);
+                    // SAFETY: the index has the result's elements, and `offset` checked the index, so the source has an
+                    // element there; `out` has room for the run.
+                    unsafe {
+                        match self.offset(index.wrapping_offset(index_at).cast::<i64>().read()) {
+                            Ok(offset) => {
+                                let from = from.wrapping_offset(from_at + offset);
+                                let to = out.add((plane.at + row * plane.len) * size);
+                                copy_run(to, size as isize, from, steps[1], plane.len, size);
+                            }
+                            Err(error) if result.is_ok() => result = Err(error),
+                            Err(_) => {}
                         }
-                        Err(error) if result.is_ok() => result = Err(error),
-                        Err(_) => {}
                     }
                 }
-                return;
-            }
+            });
+            return result;
+        }
+        loops.for_runs(first, last, |run| {
             let (index, from) = (index.wrapping_offset(run.offsets[0]), from.wrapping_offset(run.offsets[1]));
             // SAFETY: the index has the run's elements, the source one for each index below `size` of the axis, and
             // `out` has room for the run; all are `size` bytes large.

@@ -33,6 +33,12 @@ const BLOCK: usize = 8 << 10;
 const BLOCK_ROWS: usize = 256;
 /// The rows whose elements are added to the partial results of columns together.
 const ROWS_AT_ONCE: usize = 4;
+/// The columns, at most, of a matrix whose rows are added to several copies of the lanes.
+const NARROW_MAX: usize = 16;
+/// The room for these copies.
+const LANES_NARROW: usize = 64;
+/// Shorter runs are copied together before they are reduced.
+const RUN_MIN: usize = 16;
 /// The number of elements of one result that one thread reduces by itself. The order of additions depends on it.
 const PIECE: usize = 64 << 10;
 /// The pieces of one result that are reduced before their partial results are combined, which bounds the memory of
@@ -402,6 +408,24 @@ unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize
     let lanes = unsafe { slice::from_raw_parts_mut(lanes.cast::<F::Lane>(), n) };
     // SAFETY: callers pass rows below `rows`, each of which has `n` elements.
     let row = |i: usize| unsafe { slice::from_raw_parts(from.wrapping_offset(i as isize * step).cast::<T>(), n) };
+    if n <= NARROW_MAX && step == (n * size_of::<T>()) as isize && rows * n >= LANES_NARROW {
+        // Rows without gaps are one long row, whose elements go to as many copies of the lanes as there is room for.
+        // SAFETY: by this function's contract, and as rows follow one another, `from` is valid for `rows * n` elements.
+        let all = unsafe { slice::from_raw_parts(from.cast::<T>(), rows * n) };
+        let width = LANES_NARROW / n * n;
+        let mut copies = [F::LANE; LANES_NARROW];
+        for group in all.chunks(width) {
+            for (lane, x) in copies.iter_mut().zip(group) {
+                *lane = F::step(*lane, *x);
+            }
+        }
+        for copy in copies[..width].chunks_exact(n) {
+            for (lane, other) in lanes.iter_mut().zip(copy) {
+                *lane = F::join(*lane, *other);
+            }
+        }
+        return;
+    }
     let mut at = 0;
     // Lanes are loaded and stored once for several rows, whose elements are loaded in parallel.
     while at + ROWS_AT_ONCE <= rows {
@@ -694,7 +718,7 @@ impl ReductionTask {
     /// Same as for [`ReductionTask::run`].
     unsafe fn piece(&self, from: *const u8, first: usize, last: usize, acc: *mut u8) {
         let step = self.reduced.inner_strides()[0];
-        let dense = step == self.size as isize;
+        let dense = step == self.size as isize && self.reduced.inner() >= RUN_MIN.min(last - first);
         // SAFETY: runs lie within the operand, `n <= TILE`, and `acc` points to an accumulator.
         unsafe {
             if dense && self.widen.is_none() && self.convert.is_none() {

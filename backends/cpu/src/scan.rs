@@ -112,7 +112,6 @@ impl Scan {
                 let lanes = if side_by_side { LANES.min(run.len - at) } else { 1 };
                 let from = self.from.get().wrapping_offset(run.offsets[0] + at as isize * across[0]);
                 let to = self.to.get().wrapping_offset(run.offsets[1] + at as isize * across[1]);
-                let mut states = [start; LANES];
                 let mut pace = Pace::default();
                 if lanes == 1 {
                     // A single state stays in a register.
@@ -132,6 +131,7 @@ impl Scan {
                     at += 1;
                     continue;
                 }
+                let mut states = [start; LANES];
                 for rows in (0..self.count).step_by(ROWS) {
                     pace.advance(ROWS * lanes);
                     for i in rows..self.count.min(rows + ROWS) {
@@ -190,7 +190,7 @@ impl Scan {
     /// Same as for [`Scan::range`].
     unsafe fn sums_of_f32(&self, range: (usize, usize)) {
         #[cfg(target_arch = "x86_64")]
-        if self.level == SimdLevel::Avx512 && self.is_dense::<f32, f32>() {
+        if self.level == SimdLevel::Avx512 && self.is_dense::<f32, f32>() && self.count >= avx512::BLOCK {
             let across = self.kept.inner_strides();
             self.kept.for_runs(range.0, range.1, |run| {
                 for row in 0..run.len as isize {
@@ -284,7 +284,7 @@ mod avx512 {
     use std::arch::x86_64::*;
 
     /// The number of elements of a block.
-    const BLOCK: usize = 8;
+    pub const BLOCK: usize = 8;
 
     /// Writes the sums of `before` and the elements up to each one, and returns the last. The sums within a block are
     /// those of a Hillis-Steele scan (1986), so that additions to `before`, each of which waits for the last, are as

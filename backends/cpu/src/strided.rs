@@ -114,7 +114,15 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
     // disjoint.
     unsafe {
         if to_step == dense && from_step == dense {
-            to.copy_from_nonoverlapping(from, n * size);
+            // A few elements are copied by instructions rather than by a call.
+            match n * size {
+                4 => to.cast::<[u8; 4]>().write(from.cast::<[u8; 4]>().read()),
+                8 => to.cast::<[u8; 8]>().write(from.cast::<[u8; 8]>().read()),
+                12 => to.cast::<[u8; 12]>().write(from.cast::<[u8; 12]>().read()),
+                16 => to.cast::<[u8; 16]>().write(from.cast::<[u8; 16]>().read()),
+                32 => to.cast::<[u8; 32]>().write(from.cast::<[u8; 32]>().read()),
+                bytes => to.copy_from_nonoverlapping(from, bytes),
+            }
             return;
         }
         match size {
