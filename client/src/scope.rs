@@ -385,6 +385,9 @@ impl Graph for Scope {
             if let (Op::Affine, [Arg::Val(input), Arg::Val(weight), Arg::Val(bias)]) = (op, inputs) {
                 return build::affine_by_steps(self, *input, *weight, *bias);
             }
+            if let (Op::Silu | Op::Hardswish, [Arg::Val(input)]) = (op, inputs) {
+                return build::activation_by_steps(self, op, *input);
+            }
             if let (Op::AttentionGradients, [grad, query, key, value, _, mask @ ..]) = (op, inputs) {
                 let operands = [&[*grad, *query, *key, *value], mask].concat();
                 return self.emit(Op::AttentionBackward, &operands, attrs);

@@ -154,10 +154,10 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.silu(gt.tensor([0.0, 1.0]))
     ///     tensor([0.0000, 0.7311])
-    [module("nn.functional").wide()]
+    [module("nn.functional")]
     fn silu(g, input: Expr<'g>, inplace: bool = false) -> Result<Expr<'g>> {
         check_implemented("silu_cpu", input, DType::is_inexact)?;
-        Ok(input * input.sigmoid())
+        Ok(if input.dtype()?.is_complex() { input * input.sigmoid() } else { input.silu() })
     }
 
     /// `x * tanh(softplus(x))`, element by element (Misra 2019).
@@ -342,13 +342,10 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.hardswish(gt.tensor([1.0, 2.0, 4.0]))
     ///     tensor([0.6667, 1.6667, 4.0000])
-    [module("nn.functional").wide()]
+    [module("nn.functional")]
     fn hardswish(g, input: Expr<'g>, inplace: bool = false) -> Result<Expr<'g>> {
         check_implemented("hardswish_cpu", input, DType::is_float)?;
-        // NaN has the slope of large elements, as in PyTorch.
-        let nan = input.isnan();
-        let number = nan.where_(0.0, input);
-        Ok(nan.where_(input, number * piecewise_sigmoid(number)))
+        Ok(input.hardswish())
     }
 
     /// `x / (1 + |x|)`, element by element.

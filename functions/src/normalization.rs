@@ -1,6 +1,6 @@
 //! Batch, layer, RMS, group, instance and local response normalization.
 
-use crate::common::{along_axis, check_implemented};
+use crate::common::{along_axis, check_implemented, filled};
 use crate::declaration::{TensorOrNumber, functions};
 use crate::sliding_windows::padded;
 use gt_ops::build::row_wise;
@@ -21,6 +21,38 @@ fn by_channel<'g>(
     let normal = normal.to(input.dtype()?);
     let scaled = weight.map_or(normal, |weight| normal * weight.reshape(&shape));
     Ok(bias.map_or(scaled, |bias| scaled + bias.reshape(&shape)))
+}
+
+/// The gradients of a batch normalization's input, weight and bias (Ioffe and Szegedy 2015). The values are these, the
+/// result, the means of the channels, and the reciprocals of their standard deviations; the gradients of the last two
+/// come from second derivatives.
+fn batch_norm_gradient<'g>(
+    _: &'g Builder<'g>,
+    values: &[Expr<'g>],
+    grads: &[Option<Expr<'g>>],
+) -> Result<Vec<Option<Expr<'g>>>> {
+    let &[input, weight, _, _, mean, rate] = values else { return Ok(vec![None; 3]) };
+    let &[grad, of_mean, of_rate] = grads else { return Ok(vec![None; 3]) };
+    let sizes = input.sizes()?;
+    let shape = along_axis(sizes.len(), 1);
+    let axes: Vec<i64> = (0..sizes.len() as i64).filter(|axis| *axis != 1).collect();
+    let count = (input.numel()? as i64 / sizes[1]) as f64;
+    let centred = input - mean.reshape(&shape);
+    let mut found = vec![None; 3];
+    if let Some(grad) = grad {
+        let total = grad.sum(&axes, false);
+        let along = (grad * centred).sum(&axes, false);
+        let back = grad - (total / count).reshape(&shape) - centred * (along * rate.square() / count).reshape(&shape);
+        found = vec![Some(back * (rate * weight).reshape(&shape)), Some(along * rate), Some(total)];
+    }
+    let more = [
+        of_mean.map(|of_mean| (of_mean / count).reshape(&shape).expand(&sizes)),
+        of_rate.map(|of_rate| centred * (of_rate * rate * rate.square() / -count).reshape(&shape)),
+    ];
+    for part in more.into_iter().flatten() {
+        found[0] = Some(found[0].map_or(part, |sum| sum + part));
+    }
+    Ok(found)
 }
 
 /// The running statistic after a batch.
@@ -161,32 +193,39 @@ functions! {
         let mut shape = vec![1; rank as usize];
         shape[1] = channels;
         let x = input.upcast();
-        let (centred, variance) = if training {
-            let count = numel / channels;
-            if count == 1 {
-                return Err(OpError::value(format!(
-                    "Expected more than 1 value per channel when training, got input size gt.Size({})",
-                    input.shape()?
-                )));
-            }
-            let axes: Vec<i64> = (0..rank).filter(|axis| *axis != 1).collect();
-            let mean = x.mean(&axes, false);
-            let centred = x - mean.reshape(&shape);
-            let variance = centred.square().mean(&axes, false);
-            if let Some(running_mean) = running_mean {
-                running[0] = moved(running_mean, mean, *momentum);
-            }
-            if let Some(running_var) = running_var {
-                // The running variance is the unbiased one (Bessel's correction).
-                let unbiased = variance.detach() * (count as f64 / (count - 1) as f64);
-                running[1] = moved(running_var, unbiased, *momentum);
-            }
-            (centred, variance)
-        } else {
-            (x - running[0].reshape(&shape), running[1])
-        };
-        let normal = centred * (variance + eps).rsqrt().reshape(&shape);
-        Ok([by_channel(input, normal, weight, bias)?, running[0], running[1]])
+        let wide = x.dtype()?;
+        let weight = weight.map_or_else(|| filled(g, &[channels], 1.0, wide), |weight| weight.to(wide));
+        let bias = bias.map_or_else(|| filled(g, &[channels], 0.0, wide), |bias| bias.to(wide));
+        if !training {
+            let scale = (running[1] + eps).rsqrt() * weight;
+            let result = (x - running[0].reshape(&shape)) * scale.reshape(&shape) + bias.reshape(&shape);
+            return Ok([result.to(input.dtype()?), running[0], running[1]]);
+        }
+        let count = numel / channels;
+        if count == 1 {
+            return Err(OpError::value(format!(
+                "Expected more than 1 value per channel when training, got input size gt.Size({})",
+                input.shape()?
+            )));
+        }
+        let axes: Vec<i64> = (0..rank).filter(|axis| *axis != 1).collect();
+        let [own, scale, shift] = [x, weight, bias].map(Expr::detach);
+        let mean = own.mean(&axes, false);
+        let centred = own - mean.reshape(&shape);
+        let variance = centred.square().mean(&axes, false);
+        if let Some(running_mean) = running_mean {
+            running[0] = moved(running_mean, mean, *momentum);
+        }
+        if let Some(running_var) = running_var {
+            // The running variance is the unbiased one (Bessel's correction).
+            running[1] = moved(running_var, variance * (count as f64 / (count - 1) as f64), *momentum);
+        }
+        let rate = (variance + eps).rsqrt();
+        let result = centred * (rate * scale).reshape(&shape) + shift.reshape(&shape);
+        let results = [result, mean, rate];
+        let name = "NativeBatchNormBackward0";
+        let [result, _, _] = g.with_gradient(name, &[x, weight, bias], results, batch_norm_gradient)?;
+        Ok([result.to(input.dtype()?), running[0], running[1]])
     }
 
     /// Group normalization (Wu and He 2018): `(x - mean) / sqrt(var + eps) * weight + bias`.
@@ -228,9 +267,9 @@ functions! {
                  and num_groups={num_groups}"
             )));
         }
-        let rows = input.upcast().reshape(&[*samples, num_groups, channels / num_groups * size]);
-        let centred = rows - rows.mean(&[-1], true);
-        let normal = centred * (centred.square().mean(&[-1], true) + eps).rsqrt();
+        let elements = channels / num_groups * size;
+        let rows = input.upcast().reshape(&[*samples, num_groups, elements]);
+        let normal = over_last_axes(g, Op::LayerNorm, rows, &[elements], None, None, eps)?;
         by_channel(input, normal.reshape(&sizes), weight, bias)
     }
 

@@ -365,6 +365,10 @@ fn adaptive_avg_pool<'g>(
     let (input, alone, sizes) = adaptive_sizes(&name, rank, input, output_size)?;
     check_implemented(&name, input, DType::is_float)?;
     let result = match uniform_kernel(input, &sizes)? {
+        Some(_) if sizes.iter().all(|size| *size == 1) => {
+            let axes: Vec<i64> = (2..2 + rank as i64).collect();
+            input.mean(&axes, true)
+        }
         Some(kernel) => avg_pool(g, rank, input, &side_by_side(&kernel), MEAN)?,
         None => {
             let own = input.sizes()?;

@@ -398,6 +398,8 @@ unary! {
     atanh Atanh "Inverse hyperbolic tangent.";
     sigmoid Sigmoid "Logistic sigmoid.";
     relu Relu "max(x, 0).";
+    silu Silu "x * sigmoid(x).";
+    hardswish Hardswish "Piecewise linear approximation of silu.";
     gelu Gelu "Gaussian error linear unit.";
     gelu_tanh GeluTanh "Gaussian error linear unit in its tanh approximation.";
     erf Erf "Error function.";
@@ -449,6 +451,8 @@ binary! {
     fmax Fmax "Elementwise maximum; a number is preferred to NaN.";
     fmin Fmin "Elementwise minimum; a number is preferred to NaN.";
     relu_backward ReluBackward "The elements where the other, a result of relu, is positive or NaN.";
+    silu_backward SiluBackward "The elements times the derivative of silu.";
+    hardswish_backward HardswishBackward "The elements times the derivative of hardswish.";
     gelu_backward GeluBackward "The elements times the derivative of gelu.";
     gelu_tanh_backward GeluTanhBackward "The elements times the derivative of gelu_tanh.";
     floor_divide FloorDivide "Quotient rounded towards negative infinity.";

@@ -114,6 +114,13 @@ pub mod real {
         a.normal_cdf() + a * density
     }
 
+    /// The derivative of silu.
+    #[inline(always)]
+    pub fn silu_slope<T: Real>(a: T) -> T {
+        let sigmoid = T::ONE / (T::ONE + (-a).exp());
+        sigmoid * (T::ONE + a * (T::ONE - sigmoid))
+    }
+
     /// The derivative of gelu's approximation by tanh.
     #[inline(always)]
     pub fn gelu_tanh_slope<T: Real>(a: T) -> T {

@@ -225,6 +225,18 @@ def test_batch_norm(layer: type[nn.Module], shape: tuple[int, ...], momentum: fl
     assert norm.running_mean.tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("shape", [(4, 2), (3, 2, 2, 2)])
+def test_batch_norm_has_second_derivatives(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    operands = [gt.tensor(rng.standard_normal(sizes), requires_grad=True) for sizes in (shape, (2,), (2,))]
+
+    def normalized(x: gt.Tensor, weight: gt.Tensor, bias: gt.Tensor) -> gt.Tensor:
+        return F.batch_norm(x, None, None, weight, bias, training=True)
+
+    assert gt.autograd.gradcheck(normalized, operands)
+    assert gt.autograd.gradgradcheck(normalized, operands)
+
+
 def test_batch_norm_without_statistics_or_with_bad_input() -> None:
     plain = nn.BatchNorm1d(5, affine=False, track_running_stats=False, dtype=gt.float64).eval()
     assert list(plain.state_dict()) == []

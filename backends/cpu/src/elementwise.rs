@@ -16,7 +16,7 @@ pub const CHUNK_ELEMENTS: usize = TILE;
 /// Broadcast rows shorter than this are repeated in a tile first: a kernel call costs as much as a few dozen elements.
 const ROW_MIN: usize = 64;
 /// Runs shorter than this are gathered into a tile first, for the same reason.
-const RUN_MIN: usize = 16;
+const RUN_MIN: usize = 48;
 /// Elements computed between non-temporal stores: few, so that the loads of the next ones overlap with the stores.
 const STREAM_TILE: usize = 128;
 /// Non-temporal stores are used up to this many operations per element. Heavier work is not bound by memory, and is

@@ -33,6 +33,8 @@ const BLOCK: usize = 8 << 10;
 const BLOCK_ROWS: usize = 256;
 /// The rows whose elements are added to the partial results of columns together.
 const ROWS_AT_ONCE: usize = 4;
+/// The elements of a result, at most, of which several are reduced together.
+const SHORT_ROWS: usize = 512;
 /// The columns, at most, of a matrix whose rows are added to several copies of the lanes.
 const NARROW_MAX: usize = 16;
 /// The room for these copies.
@@ -352,6 +354,8 @@ pub struct Reducer {
     start: unsafe fn(accs: *mut u8, n: usize),
     /// Reduces `n` contiguous elements into one accumulator.
     row: unsafe fn(from: *const u8, n: usize, acc: *mut u8),
+    /// As `row`, for each of `rows` runs of `n` elements, `step` bytes apart, and as many accumulators.
+    rows: unsafe fn(from: *const u8, step: isize, rows: usize, n: usize, accs: *mut u8),
     /// Initialises `n` lanes.
     start_lanes: unsafe fn(lanes: *mut u8, n: usize),
     /// Adds `rows` elements, `step` bytes apart, of `n` neighbouring columns to each of `n` lanes.
@@ -497,6 +501,17 @@ macro_rules! level {
                 unsafe { crate::reduce::row::<T, F, lanes::$level>(from, n, acc) }
             }
             $(#[$enable])*
+            unsafe fn rows<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize, n: usize, accs: *mut u8) {
+                for i in 0..rows {
+                    // SAFETY: `Reducer::of` chose this instance for a level that the CPU has; row `i` is one of those that
+                    // callers pass, which have `n` elements and an accumulator each.
+                    unsafe {
+                        let acc = accs.add(i * size_of::<F::Acc>());
+                        crate::reduce::row::<T, F, lanes::$level>(from.wrapping_offset(i as isize * step), n, acc)
+                    }
+                }
+            }
+            $(#[$enable])*
             unsafe fn columns<T: Copy, F: Fold<T>>(
                 from: *const u8,
                 step: isize,
@@ -518,6 +533,7 @@ macro_rules! level {
                 Reducer {
                     start: crate::reduce::start::<T, F>,
                     row: row::<T, F>,
+                    rows: rows::<T, F>,
                     start_lanes: crate::reduce::start_lanes::<T, F>,
                     columns: columns::<T, F>,
                     absorb: absorb::<T, F>,
@@ -648,9 +664,40 @@ impl ReductionTask {
         })
     }
 
+    /// Reduces short rows of the innermost axis for several results at a time, so that none has calls of its own.
+    ///
+    /// # Safety
+    /// Same as for [`ReductionTask::run`].
+    unsafe fn short_rows(&self, first: usize, last: usize) {
+        let across = self.kept.inner_strides()[0];
+        self.kept.for_runs(first, last, |run| {
+            for at in (0..run.len).step_by(TILE) {
+                let n = TILE.min(run.len - at);
+                let from = self.from.wrapping_offset(run.offsets[0] + at as isize * across);
+                let accs = Tile::new();
+                let accs = accs.start();
+                // SAFETY: a tile has room for `n` accumulators; rows lie within the operand, and `first..last` within the
+                // results, which `run`'s contract covers.
+                unsafe {
+                    (self.reducer.start)(accs, n);
+                    self.reduced.for_runs(0, self.count, |row| {
+                        (self.reducer.rows)(from.wrapping_offset(row.offsets[0]), across, n, row.len, accs);
+                    });
+                    self.finish(accs, run.at + at, n);
+                }
+            }
+        });
+    }
+
     /// # Safety
     /// Same as for [`ReductionTask::run`].
     unsafe fn rows(&self, first: usize, last: usize) {
+        let dense = self.reduced.inner_strides()[0] == self.size as isize;
+        let plain = self.widen.is_none() && self.convert.is_none();
+        if dense && plain && self.count <= SHORT_ROWS && self.reduced.inner() >= RUN_MIN.min(self.count) {
+            // SAFETY: the contract is the same.
+            return unsafe { self.short_rows(first, last) };
+        }
         self.kept.for_runs(first, last, |run| {
             for i in 0..run.len {
                 let mut acc = MaybeUninit::<u64>::uninit();

@@ -65,7 +65,7 @@ GT_DEVICE T sign(T x) {
 
 // Functions of floats.
 
-// The CDF of the standard normal distribution, and the derivatives of gelu and of its tanh approximation.
+// The CDF of the standard normal distribution, and the derivatives of gelu, of its tanh approximation, and of silu.
 template <typename R>
 GT_DEVICE R normal_cdf(R x) {
     return R(0.5) * (R(1) + erf(x * R(0.70710678118654752)));
@@ -74,6 +74,11 @@ template <typename R>
 GT_DEVICE R gelu_slope(R x) {
     R density = R(0.3989422804014327) * exp(-(R(0.5) * x * x));
     return normal_cdf(x) + x * density;
+}
+template <typename R>
+GT_DEVICE R silu_slope(R x) {
+    R sigmoid = R(1) / (R(1) + exp(-x));
+    return sigmoid * (R(1) + x * (R(1) - sigmoid));
 }
 template <typename R>
 GT_DEVICE R gelu_tanh_slope(R a) {

@@ -289,6 +289,21 @@ def gelu_tanh_backward(grad: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
     return grad * (below + 2 * a * below * (1 - below) * k * (1 + 3 * 0.044715 * square))
 
 
+@wide
+@tensors
+def silu_backward(grad: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+    """Returns the gradient of silu."""
+    sigmoid = torch.sigmoid(a)
+    return grad * (sigmoid * (1 + a * (1 - sigmoid)))
+
+
+@wide
+@tensors
+def hardswish_backward(grad: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+    """Returns the gradient of hardswish, whose slope at NaN is 1."""
+    return grad * torch.where(a <= -3, 0.0, torch.where(a < 3, a / 3 + 0.5, 1.0)).to(grad.dtype)
+
+
 @tensors
 def relu_backward(grad: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
     """Returns the gradient where relu's result is positive or NaN."""
@@ -409,6 +424,10 @@ OPS: dict[str, Function] = {
     "gelu_backward": gelu_backward,
     "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
     "gelu_tanh_backward": gelu_tanh_backward,
+    "silu": wide(F.silu),
+    "silu_backward": silu_backward,
+    "hardswish": wide(F.hardswish),
+    "hardswish_backward": hardswish_backward,
     "mean_square_step": mean_square_step,
     "scaled_step": scaled_step,
     "where": where,

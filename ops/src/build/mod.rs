@@ -303,6 +303,26 @@ pub fn affine_by_steps(g: G<'_>, input: Val, weight: Val, bias: Val) -> Result<V
     cast(g, sum, dtype)
 }
 
+/// The activation `op`, silu or hardswish, of a floating-point tensor as several instructions, for daemons that do not
+/// have it.
+///
+/// # Errors
+/// As [`elementwise`].
+pub fn activation_by_steps(g: G<'_>, op: Op, input: Val) -> Result<Val> {
+    let dtype = g.meta(input).dtype;
+    let wide = if dtype.is_half() { cast(g, input, DType::F32)? } else { input };
+    let factor = if op == Op::Silu {
+        elementwise(g, Op::Sigmoid, &[wide.into()])?
+    } else {
+        let moved = elementwise(g, Op::Add, &[wide.into(), 3.0.into()])?;
+        let positive = elementwise(g, Op::Maximum, &[moved.into(), 0.0.into()])?;
+        let bounded = elementwise(g, Op::Minimum, &[positive.into(), 6.0.into()])?;
+        elementwise(g, Op::Div, &[bounded.into(), 6.0.into()])?
+    };
+    let result = elementwise(g, Op::Mul, &[wide.into(), factor.into()])?;
+    cast(g, result, dtype)
+}
+
 /// The affine map `input @ weight.T + bias`.
 ///
 /// # Errors

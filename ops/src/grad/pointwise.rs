@@ -141,6 +141,12 @@ pub fn gelu_tanh_curve<'g>(a: Expr<'g>) -> Expr<'g> {
     (1.0 - t * t) * (slope + half_curve - a * t * (slope * slope))
 }
 
+/// The second derivative of silu, s (1 - s) (2 + a (1 - 2 s)), where s = sigmoid(a).
+pub fn silu_curve<'g>(a: Expr<'g>) -> Expr<'g> {
+    let s = a.sigmoid();
+    s * (1.0 - s) * (a * (1.0 - s * 2.0) + 2.0)
+}
+
 impl<'g> GradCtx<'g> {
     /// A function of the first operand where that is not 0, and the function's limit where it is.
     pub fn unless_zero(&self, limit: f64, function: impl FnOnce(Expr<'g>) -> Expr<'g>) -> Expr<'g> {

@@ -96,6 +96,50 @@ macro_rules! rows {
             forms: forms::internal(),
         }
 
+        /// Sigmoid linear unit, x * sigmoid(x) (Elfwing, Uchibe and Doya 2018).
+        Silu = 293, silu(input) {
+            real: |a| a / (num(1.0) + exp(-a)),
+            promotion: Promotion::Common,
+            grad: Each(&[|c| c.grad.silu_backward(c.a())]),
+            saves: Saves::inputs(1), cost_flops: 11,
+            reference: "a / (1 + np.exp(-a))",
+            forms: forms::internal(),
+        }
+
+        /// Gradient of silu: the first operand times the derivative of silu at the second.
+        SiluBackward = 294, silu_backward(grad, input) {
+            real: |a, b| a * silu_slope(b),
+            grad: Wide(&[|c| c.grad.silu_backward(c.b()), |c| c.grad * c.a() * pointwise::silu_curve(c.b())]),
+            saves: Saves::inputs(3),
+            cost_flops: 15,
+            reference: "a * (1 + b * (1 - 1 / (1 + np.exp(-b)))) / (1 + np.exp(-b))",
+            forms: forms::internal(),
+        }
+
+        /// Piecewise linear approximation of silu, x * min(max(x + 3, 0), 6) / 6 (Howard et al. 2019).
+        Hardswish = 295, hardswish(input) {
+            real: |a| a * minimum(maximum(a + num(3.0), num(0.0)), num(6.0)) / num(6.0),
+            promotion: Promotion::Common,
+            grad: Each(&[|c| c.grad.hardswish_backward(c.a())]),
+            saves: Saves::inputs(1), cost_flops: 5,
+            reference: "a * np.clip(a + 3, 0, 6) / 6",
+            forms: forms::internal(),
+        }
+
+        /// Gradient of hardswish: the first operand times the derivative of hardswish at the second. The derivative is
+        /// 0 up to -3, and 1 from 3 on and at NaN.
+        HardswishBackward = 296, hardswish_backward(grad, input) {
+            real: |a, b| a * select(b <= num(-3.0), num(0.0), select(b < num(3.0), b / num(3.0) + num(0.5), num(1.0))),
+            grad: Wide(&[
+                |c| c.grad.hardswish_backward(c.b()),
+                |c| c.b().abs().lt(3.0).where_(c.grad * c.a() / 3.0, 0.0),
+            ]),
+            saves: Saves::inputs(3),
+            cost_flops: 5,
+            reference: "a * np.where(b <= -3, 0, np.where(b < 3, b / 3 + 0.5, 1))",
+            forms: forms::internal(),
+        }
+
         /// Exponential moving average of squares, (1 - c) * a + c * b^2, elementwise.
         MeanSquareStep = 83, mean_square_step(average, grad, rate) {
             real: |a, b, c| (num(1.0) - c) * a + c * (b * b),
