@@ -182,6 +182,23 @@ def _convolution_gradient(framework: Any, channels: int, side: int, groups: int,
     return lambda: framework.autograd.grad(y, leaf, grad, retain_graph=True)[0]
 
 
+def _of(framework: Any, compute: Callable[..., Any], *shapes: tuple[int, ...]) -> Callable[[], Any]:
+    """Returns a call that computes a function of normal tensors."""
+    operands = [_normal(framework, *shape) for shape in shapes]
+    return lambda: compute(*operands)
+
+
+def _three_columns(a: Any, b: Any) -> Any:
+    return a[:, :3] + b
+
+
+def _gradient(framework: Any, layer: Callable[[Any], Any], *shape: int) -> Callable[[], Any]:
+    """Returns a call that computes a layer, and the gradient of its input."""
+    x = _normal(framework, *shape).requires_grad_()
+    grad = framework.ones_like(layer(x))
+    return lambda: framework.autograd.grad(layer(x), x, grad)[0]
+
+
 def _qr(framework: Any, *shape: int) -> Callable[[], Any]:
     x = _normal(framework, *shape)
     return lambda: framework.linalg.qr(x).Q
@@ -244,6 +261,21 @@ SPOTS: tuple[tuple[str, Callable[[Any], Callable[[], Any]]], ...] = (
     ("depthwise 8 × 64 × 56 × 56, gradient of the input", lambda f: _convolution_gradient(f, 64, 56, 64, False)),
     ("depthwise 8 × 64 × 56 × 56, gradient of the weight", lambda f: _convolution_gradient(f, 64, 56, 64, True)),
     ("depthwise 8 × 256 × 14 × 14, gradient of the weight", lambda f: _convolution_gradient(f, 256, 14, 256, True)),
+    ("differences of 300 × 1 × 4 and 300 × 4", lambda f: _of(f, lambda a, b: a - b, (300, 1, 4), (300, 4))),
+    ("sum of three columns of 20,000 × 4 and 20,000 × 3", lambda f: _of(f, _three_columns, (20_000, 4), (20_000, 3))),
+    ("20,000 × 4, flipped", lambda f: _of(f, lambda x: x.flip(1), (20_000, 4))),
+    ("20,000 × 3 beside 20,000 × 4", lambda f: _of(f, lambda a, b: f.cat([a, b], 1), (20_000, 3), (20_000, 4))),
+    ("mean of 200 × 100 × 4 along axis 1", lambda f: _of(f, lambda x: x.mean(1), (200, 100, 4))),
+    ("sum of 200 × 100 × 4 along axes 0 and 2", lambda f: _of(f, lambda x: x.sum((0, 2)), (200, 100, 4))),
+    ("cumsum along rows of 20,000 × 4", lambda f: _of(f, lambda x: x.cumsum(1), (20_000, 4))),
+    ("products of 5,000 × 4 × 4", lambda f: _of(f, lambda a, b: a @ b, (5_000, 4, 4), (5_000, 4, 4))),
+    ("hardswish of 4 × 96 × 32 × 32, and gradient", lambda f: _gradient(f, f.nn.Hardswish(), 4, 96, 32, 32)),
+    ("batch norm of 4 × 96 × 32 × 32, and gradient", lambda f: _gradient(f, f.nn.BatchNorm2d(96), 4, 96, 32, 32)),
+    ("batch norm of 4 × 672 × 4 × 4, and gradient", lambda f: _gradient(f, f.nn.BatchNorm2d(672), 4, 672, 4, 4)),
+    (
+        "mean of planes of 4 × 96 × 32 × 32, and gradient",
+        lambda f: _gradient(f, f.nn.AdaptiveAvgPool2d(1), 4, 96, 32, 32),
+    ),
     ("linalg.qr of 64 × 8 × 8", lambda f: _qr(f, 64, 8, 8)),
     ("linalg.qr of 64", lambda f: _qr(f, 64, 64)),
     ("linalg.qr of 128", lambda f: _qr(f, 128, 128)),

@@ -89,7 +89,7 @@ def test_roi_align_of_boxes_without_area_or_of_any_size(corners: list[float]) ->
     maps, rois = rng.standard_normal((1, 2, 7, 9)), np.array([[0.0, *corners]])
     found = operations.roi_align(gt.from_numpy(maps), gt.from_numpy(rois), 1.0, 2, 2, 2, True)
     np.testing.assert_allclose(found.numpy(), averages(maps, rois, 1.0, (2, 2), 2, True), atol=1e-12)
-    # As many samples as there are pixels: a billion squared for the last one.
+    # There are as many samples as pixels: those of the last box are not computed one by one.
     assert operations.roi_align(gt.from_numpy(maps), gt.from_numpy(rois), 1.0, 2, 2, -1, True).isfinite().all()
 
 
