@@ -1,7 +1,7 @@
 //! Boxes in images: which of them to keep, and the part of feature maps that each covers.
 //!
-//! Both wait for the boxes' coordinates. They are computed on the host in the boxes' precision, as PyTorch's torchvision
-//! does: numbers in double precision, rounded after each operation.
+//! Both wait for the boxes' coordinates. They are computed on the host in the boxes' precision, as PyTorch's
+//! torchvision does: numbers in double precision, rounded after each operation.
 
 use crate::declaration::functions;
 use gt_ops::error::Result;
@@ -84,8 +84,8 @@ impl PixelWeights {
             let (mut first, mut end) = (pixels, 0);
             for (place, weights) in weights.chunks_exact_mut(pixels.max(1)).enumerate() {
                 let begin = round(span.begin + round(place as f64 * part));
-                // The samples between -1 and the number of pixels; the others would count as 0. Without a distance between
-                // them, all are at one place.
+                // The samples between -1 and the number of pixels; the others would count as 0. Without a distance
+                // between them, all are at one place.
                 let (a, b) = ((-1.0 - begin) / step, (ends - begin) / step);
                 let (from, to) = if step == 0.0 { (0.0, count) } else { (a.min(b) - 1.5, a.max(b) + 1.5) };
                 let (from, to) = (from.floor().max(0.0).min(count), to.ceil().max(0.0).min(count));
@@ -133,9 +133,10 @@ impl PixelWeights {
 }
 
 functions! {
-    /// Indices of the boxes that remain when boxes that overlap a better one are left out, best first: the greedy
-    /// algorithm of Girshick et al., "Rich feature hierarchies for accurate object detection and semantic segmentation"
-    /// (2014).
+    /// Indices of the boxes that remain when boxes that overlap a better one are left out, best first.
+    ///
+    /// The algorithm is the greedy one of Girshick et al., "Rich feature hierarchies for accurate object detection and
+    /// semantic segmentation" (2014).
     ///
     /// Args:
     ///     dets: Boxes as x1, y1, x2, y2: `(N, 4)`.

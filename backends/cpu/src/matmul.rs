@@ -42,8 +42,8 @@ const TERMS_MAX: usize = 512;
 /// more.
 const PRODUCTS_MAX: usize = 64 << 20;
 const NARROW_SIDE: usize = 128;
-/// A product of floats with at most so many rows, columns and terms, and with at most so many multiply-adds, is computed
-/// by loops.
+/// A product of floats with at most so many rows, columns and terms, and with at most so many multiply-adds, is
+/// computed by loops.
 const SMALL_SIDE_MAX: usize = 16;
 const SMALL_PRODUCTS_MAX: usize = 1024;
 /// Threads divide a product at multiples of this many rows or columns.

@@ -503,8 +503,8 @@ macro_rules! level {
             $(#[$enable])*
             unsafe fn rows<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize, n: usize, accs: *mut u8) {
                 for i in 0..rows {
-                    // SAFETY: `Reducer::of` chose this instance for a level that the CPU has; row `i` is one of those that
-                    // callers pass, which have `n` elements and an accumulator each.
+                    // SAFETY: `Reducer::of` chose this instance for a level that the CPU has; row `i` is one of those
+                    // that callers pass, which have `n` elements and an accumulator each.
                     unsafe {
                         let acc = accs.add(i * size_of::<F::Acc>());
                         crate::reduce::row::<T, F, lanes::$level>(from.wrapping_offset(i as isize * step), n, acc)
@@ -676,8 +676,8 @@ impl ReductionTask {
                 let from = self.from.wrapping_offset(run.offsets[0] + at as isize * across);
                 let accs = Tile::new();
                 let accs = accs.start();
-                // SAFETY: a tile has room for `n` accumulators; rows lie within the operand, and `first..last` within the
-                // results, which `run`'s contract covers.
+                // SAFETY: a tile has room for `n` accumulators; rows lie within the operand, and `first..last` within
+                // the results, which `run`'s contract covers.
                 unsafe {
                     (self.reducer.start)(accs, n);
                     self.reduced.for_runs(0, self.count, |row| {

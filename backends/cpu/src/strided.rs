@@ -186,7 +186,8 @@ pub unsafe fn copy_plane(
         true
     }
     let (to_run, from_run) = ((to, to_row, to_step), (from, from_row, from_step));
-    // SAFETY: this function's contract is that of `typed`, with elements of `size` bytes, and of `copy_run` for each row.
+    // SAFETY: this function's contract is that of `typed`, with elements of `size` bytes, and of `copy_run` for each
+    // row.
     unsafe {
         let done = rows > 1
             && match size {
@@ -222,7 +223,8 @@ pub unsafe fn copy_to_dense<const N: usize>(
     loops.for_planes(first, last, |plane| {
         let to = to.wrapping_add((plane.at - first) * size);
         let from = from.wrapping_offset(plane.offsets[operand]);
-        // SAFETY: `loops` yields only planes within `first..last`, for which both are valid by this function's contract.
+        // SAFETY: `loops` yields only planes within `first..last`, for which both are valid by this function's
+        // contract.
         unsafe {
             let to = (to, (plane.len * size) as isize, size as isize);
             copy_plane(to, (from, row_step, step), (plane.rows, plane.len), size);
