@@ -140,9 +140,9 @@ functions! {
     ///
     /// Args:
     ///     dets: Boxes as x1, y1, x2, y2: `(N, 4)`.
+    ///     scores: The boxes' scores: `(N,)`.
     ///     iou_threshold: A box is left out if its intersection with a better one is more than this part of their
     ///         union.
-    ///     iou_threshold: A box is left out if its intersection with a better one is more than this part of their union.
     [module("_boxes")]
     fn nms(g, dets: Expr<'g>, scores: Expr<'g>, iou_threshold: f64) -> Result<Expr<'g>> {
         for (name, tensor, rank) in [("boxes", dets, 2), ("scores", scores, 1)] {

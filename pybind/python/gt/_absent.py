@@ -70,9 +70,15 @@ def has_module(name: str) -> bool:
     return name in _list() or is_package(name)
 
 
+@cache
+def _packages() -> frozenset[str]:
+    """PyTorch's modules that have others below them."""
+    return frozenset(known[:end] for known in _list() for end, mark in enumerate(known) if mark == ".")
+
+
 def is_package(name: str) -> bool:
     """Whether PyTorch has modules below the one called `name`."""
-    return any(known.startswith(name + ".") for known in _list())
+    return name in _packages()
 
 
 def _refuse(name: str) -> NoReturn:
