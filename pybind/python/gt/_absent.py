@@ -145,6 +145,12 @@ def stand_in_module(name: str) -> ModuleType:
     return module
 
 
+@cache
+def _is_there(module: str) -> bool:
+    """Whether GT's module is installed. Libraries ask again and again for names that no module has."""
+    return find_spec(module) is not None
+
+
 def getter(module: str) -> Callable[[str], Any]:
     """A module's `__getattr__`: modules that are imported at first use, and stand-ins for what only PyTorch has."""
     place = "torch" + module.removeprefix("torch").removeprefix("gt")
@@ -155,7 +161,7 @@ def getter(module: str) -> Callable[[str], Any]:
             value = _list().get(place, {}).get(name)
             if value is not None:
                 return stand_in(inner, value=value)
-            if hasattr(sys.modules.get(module), "__path__") and find_spec(f"{module}.{name}"):
+            if hasattr(sys.modules.get(module), "__path__") and _is_there(f"{module}.{name}"):
                 return import_module(f"{module}.{name}")
             if has_module(inner):
                 return stand_in_module(inner)
