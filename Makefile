@@ -44,6 +44,8 @@ LOOM_TARGET := $(CARGO_TARGET)/loom
 REPORTS := $(CARGO_TARGET)/reports
 # NVIDIA's compiler for the kernels' tests; set GT_CUDA_LIBRARIES to use one from another folder.
 CUDA_TOOLS := $(CARGO_TARGET)/cuda
+# The kernels, compiled beforehand. A gtd in a folder beside `lib` finds them there: so do those of `make build`.
+CUDA_KERNELS := $(CARGO_TARGET)/lib/gt/cuda-kernels
 # UCX for the tests of tensors that travel by it.
 UCX := $(CARGO_TARGET)/ucx
 # NVIDIA's headers, with which GT's declarations of its functions are compared.
@@ -81,7 +83,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-ucx test-stress fuzz test-loom test-miri test-python test-emulated test-torch test-sanitized test-headers kernel-resources gpu-kit gpu-test reports parity bench lint fmt \
+.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-ucx test-stress fuzz test-loom test-miri test-python test-emulated test-torch test-sanitized test-headers kernel-resources cuda-kernels gpu-kit gpu-test reports parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools fuzz-parity
 
 help: ## this list
@@ -202,6 +204,12 @@ $(NVIDIA_HEADERS)/.stamp: pyproject.toml scripts/nvidia-headers | $(VENV)/bin/py
 kernel-resources: tools $(CUDA_TOOLS)/.stamp ## write the table of the kernels' registers and memory, backends/cuda/tests/nvrtc/resources.txt
 	GT_CUDA_LIBRARIES=$(GT_CUDA_LIBRARIES) GT_WRITE_RESOURCES=1 cargo test --package gt-cuda --test nvrtc the_table
 
+cuda-kernels: $(CUDA_KERNELS) ## the kernels compiled for NVIDIA's devices, so that a first start waits for no compiler, in target/lib/gt
+
+$(CUDA_KERNELS): $(CUDA_TOOLS)/.stamp $(wildcard backends/cuda/kernels/*.cuh) $(shell find backends/cuda/src ops/src -name '*.rs') \
+		backends/cuda/tests/nvrtc/prebuilt.rs | tools
+	GT_CUDA_LIBRARIES=$(GT_CUDA_LIBRARIES) GT_WRITE_KERNELS=$(abspath $@) cargo test --package gt-cuda --test nvrtc the_file
+
 test-stress: tools ## clients that train beside bad ones, for as long as STRESS='--seconds 600 --clients 8' says [15 s]
 	cargo test --package gtd --test storm -- $(STRESS)
 
@@ -264,11 +272,11 @@ fmt: lint-tools $(VENV)/.stamp-lint ## format every file
 bench: $(BENCH_VENV)/.stamp-bench $(UNOBSERVED) ## measure against NumPy and PyTorch, in .venv-bench (downloads PyTorch)
 	$(BENCH_VENV)/bin/python -m benches $(BENCH)
 
-gpu-kit: $(VENV)/.stamp-test ## all that tests and measures GT on a machine with a GPU and no compiler, in gpu-kit and dist
-	$(VENV)/bin/python scripts/make-gpu-kit $(GPU_KIT) $(DIVIDED)
+gpu-kit: $(VENV)/.stamp-test $(CUDA_KERNELS) ## all that tests and measures GT on a machine with a GPU and no compiler, in gpu-kit and dist
+	$(VENV)/bin/python scripts/make-gpu-kit --kernels $(CUDA_KERNELS) $(GPU_KIT) $(DIVIDED)
 
-gpu-test: $(VENV)/.stamp-test $(BENCH_VENV)/.stamp-parity ## the same on this machine's GPU: tests and speed beside PyTorch
-	$(VENV)/bin/python scripts/make-gpu-kit --no-archive $(GPU_KIT) $(DIVIDED)
+gpu-test: $(VENV)/.stamp-test $(CUDA_KERNELS) $(BENCH_VENV)/.stamp-parity ## the same on this machine's GPU: tests and speed beside PyTorch
+	$(VENV)/bin/python scripts/make-gpu-kit --no-archive --kernels $(CUDA_KERNELS) $(GPU_KIT) $(DIVIDED)
 	gpu-kit/run --python $(BENCH_VENV)/bin/python $(GPU_TEST)
 
 # A daemon with emulated CUDA devices. It shares the Rust tests' build.

@@ -226,6 +226,11 @@ impl CudaDriver {
         Ok(cuda)
     }
 
+    /// The newest CUDA version that the driver supports, major and minor.
+    pub fn version(&self) -> (u32, u32) {
+        (self.version / 1000, self.version % 1000 / 10)
+    }
+
     /// The newest CUDA major version that the driver supports: 13 for 13.x.
     pub fn version_major(&self) -> u32 {
         self.version / 1000
@@ -528,7 +533,8 @@ impl Driver for CudaDriver {
     fn load(&self, image: &[u8]) -> Result<Module> {
         let api = self.api()?;
         let mut module = std::ptr::null_mut();
-        // SAFETY: the driver reads the image, whose header contains its length, only during the call.
+        // SAFETY: the driver reads the image only during the call. A cubin's header contains its length, and PTX ends with
+        // a zero byte: `Nvrtc` makes them so, and `Prebuilt` checks it.
         api.check("cuModuleLoadData", unsafe { (api.module_load)(&raw mut module, image.as_ptr().cast()) })?;
         Ok(Module(number(module)))
     }
