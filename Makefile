@@ -44,7 +44,8 @@ LOOM_TARGET := $(CARGO_TARGET)/loom
 REPORTS := $(CARGO_TARGET)/reports
 # NVIDIA's compiler for the kernels' tests; set GT_CUDA_LIBRARIES to use one from another folder.
 CUDA_TOOLS := $(CARGO_TARGET)/cuda
-# The kernels, compiled beforehand. A gtd in a folder beside `lib` finds them there: so do those of `make build`.
+# The kernels, compiled beforehand; beside the file, a plain one for an archive. A gtd in a folder beside `lib` finds
+# them there: so do those of `make build`.
 CUDA_KERNELS := $(CARGO_TARGET)/lib/gt/cuda-kernels
 # UCX for the tests of tensors that travel by it.
 UCX := $(CARGO_TARGET)/ucx
@@ -273,10 +274,10 @@ bench: $(BENCH_VENV)/.stamp-bench $(UNOBSERVED) ## measure against NumPy and PyT
 	$(BENCH_VENV)/bin/python -m benches $(BENCH)
 
 gpu-kit: $(VENV)/.stamp-test $(CUDA_KERNELS) ## all that tests and measures GT on a machine with a GPU and no compiler, in gpu-kit and dist
-	$(VENV)/bin/python scripts/make-gpu-kit --kernels $(CUDA_KERNELS) $(GPU_KIT) $(DIVIDED)
+	$(VENV)/bin/python scripts/make-gpu-kit --kernels $(CUDA_KERNELS).plain $(GPU_KIT) $(DIVIDED)
 
 gpu-test: $(VENV)/.stamp-test $(CUDA_KERNELS) $(BENCH_VENV)/.stamp-parity ## the same on this machine's GPU: tests and speed beside PyTorch
-	$(VENV)/bin/python scripts/make-gpu-kit --no-archive --kernels $(CUDA_KERNELS) $(GPU_KIT) $(DIVIDED)
+	$(VENV)/bin/python scripts/make-gpu-kit --no-archive --kernels $(CUDA_KERNELS).plain $(GPU_KIT) $(DIVIDED)
 	gpu-kit/run --python $(BENCH_VENV)/bin/python $(GPU_TEST)
 
 # A daemon with emulated CUDA devices. It shares the Rust tests' build.

@@ -8,7 +8,7 @@ use gt_backend::{Backend, BackendFactory, ExecError, HostRange, Input, OpenOptio
 use gt_cuda::blas::CublasLt;
 use gt_cuda::catalogue::catalogue;
 use gt_cuda::compile::nvrtc::base_options;
-use gt_cuda::compile::prebuilt::{self, Architecture, Prebuilt};
+use gt_cuda::compile::prebuilt::{self, Architecture, Packing, Prebuilt};
 use gt_cuda::compile::{Compiler, Image, Store};
 use gt_cuda::dnn::Cudnn;
 use gt_cuda::driver::cuda::{CudaDriver, OpenError};
@@ -422,8 +422,14 @@ fn kernels_that_were_compiled_beforehand_are_loaded_without_a_compiler() {
     let host = whole(&[2, 3], DType::F32);
     let expected = computed(&mut backend(fake.open()), Op::Add, &[&host, &host], &Attrs::None).expect("a fake device");
     for (image, is_right) in images.into_iter().zip([true, false]) {
-        prebuilt::write(&path, (13, 0), "options", &[(Architecture::Device(80), text.clone(), image.to_vec())])
-            .expect("a file");
+        prebuilt::write(
+            &path,
+            (13, 0),
+            "options",
+            &[(Architecture::Device(80), text.clone(), image.to_vec())],
+            Packing::Plain,
+        )
+        .expect("a file");
         let file = || Prebuilt::open(&path, 86, (13, 0), "options").expect("a file of images");
         let on_fake = |compiler| {
             CudaBackend::new(fake.open(), compiler, Store::default(), MEMORY_BYTES)
@@ -465,7 +471,7 @@ fn an_emulated_device_uses_no_kernels_that_were_compiled_beforehand() {
     let wrong = Gxx::default().compile("wrong", &subtracts).expect("a library");
     let architectures = [80, 90, 100].map(Architecture::Device);
     let images = architectures.map(|architecture| (architecture, kernels_of_a_sum(), wrong.clone()));
-    prebuilt::write(&path, (12, 0), &base_options(), &images).expect("a file");
+    prebuilt::write(&path, (12, 0), &base_options(), &images, Packing::Compressed).expect("a file");
     let mut again = Command::new(std::env::current_exe().expect("this program"));
     let output = again.args(["--exact", TEST]).env(FILE, &path).output().expect("this program runs");
     let _ = std::fs::remove_file(path);

@@ -28,9 +28,6 @@ const LINE_BYTES_MAX: usize = 100;
 /// The largest index and the largest image that are read.
 const INDEX_BYTES_MAX: usize = 16 << 20;
 const IMAGE_BYTES_MAX: usize = 64 << 20;
-/// The effort of compression, from 0 to 10.
-const EFFORT: u8 = 9;
-
 /// The version of CUDA: major and minor number.
 pub type CudaVersion = (u32, u32);
 
@@ -208,6 +205,15 @@ fn installed() -> Option<PathBuf> {
     }
 }
 
+/// How much a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// Not at all, for an archive that finds what images have in common.
+    Plain,
+    /// Each image by itself.
+    Compressed,
+}
+
 /// Writes a file of the images of these sources. `options` are those that they were compiled with, by a compiler of
 /// version `made_by`.
 ///
@@ -218,11 +224,13 @@ pub fn write(
     made_by: CudaVersion,
     options: &str,
     images: &[(Architecture, String, Image)],
+    packing: Packing,
 ) -> std::io::Result<()> {
+    let effort = if packing == Packing::Plain { 0 } else { 9 };
     let mut index = format!("cuda {}.{}\n", made_by.0, made_by.1);
     let mut all = Vec::new();
     for (architecture, source, image) in images {
-        let packed = compress_to_vec_zlib(image, EFFORT);
+        let packed = compress_to_vec_zlib(image, effort);
         let (hash, sum) = (name(*architecture, options, source), u64::from_le_bytes(checksum(&packed)));
         let _ = writeln!(index, "{architecture} {hash} {} {} {sum:016x}", all.len(), packed.len());
         all.extend(packed);
@@ -334,7 +342,7 @@ mod tests {
     struct Written(PathBuf);
 
     impl Written {
-        fn new(test: &str) -> Written {
+        fn new(test: &str, packing: Packing) -> Written {
             let path = std::env::temp_dir().join(format!("gt-prebuilt-{}-{test}", std::process::id())).join("kernels");
             let mut images = Vec::new();
             for source in ["a", "b"] {
@@ -343,7 +351,7 @@ mod tests {
                 }
                 images.push((Newer(100), source.to_owned(), format!("{source} for newer\0").into_bytes()));
             }
-            write(&path, CUDA, OPTIONS, &images).unwrap();
+            write(&path, CUDA, OPTIONS, &images, packing).unwrap();
             Written(path)
         }
 
@@ -389,24 +397,26 @@ mod tests {
 
     #[test]
     fn an_image_is_found_by_its_source() {
-        let file = Written::new("found");
-        for (capability, architecture, expected) in [
-            (86, Device(80), cubin("a for 80")),
-            (90, Device(90), cubin("a for 90")),
-            (120, Newer(100), b"a for newer\0".to_vec()),
-        ] {
-            let ((found, again), lines) = logged(|| {
-                let prebuilt = file.open(capability).unwrap();
-                assert_eq!(prebuilt.architecture(), architecture);
-                (prebuilt.image("a"), prebuilt.image("a"))
-            });
-            assert_eq!((found, again, lines), (Some(expected.clone()), Some(expected), 0));
+        for (packing, test) in [(Packing::Plain, "plain"), (Packing::Compressed, "compressed")] {
+            let file = Written::new(test, packing);
+            for (capability, architecture, expected) in [
+                (86, Device(80), cubin("a for 80")),
+                (90, Device(90), cubin("a for 90")),
+                (120, Newer(100), b"a for newer\0".to_vec()),
+            ] {
+                let ((found, again), lines) = logged(|| {
+                    let prebuilt = file.open(capability).unwrap();
+                    assert_eq!(prebuilt.architecture(), architecture);
+                    (prebuilt.image("a"), prebuilt.image("a"))
+                });
+                assert_eq!((found, again, lines), (Some(expected.clone()), Some(expected), 0));
+            }
         }
     }
 
     #[test]
     fn an_image_of_other_sources_or_options_is_not_used_and_that_is_logged_once() {
-        let file = Written::new("stale");
+        let file = Written::new("stale", Packing::Compressed);
         let ((), lines) = logged(|| {
             let prebuilt = file.open(90).unwrap();
             assert_eq!((prebuilt.image("a changed"), prebuilt.image("another")), (None, None));
@@ -418,7 +428,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_whole_is_not_used() {
-        let file = Written::new("part");
+        let file = Written::new("part", Packing::Compressed);
         let whole = std::fs::read(&file.0).unwrap();
         for bytes in [0, 5, FIRST_LINE.len() + 3, 200, whole.len() - 1] {
             std::fs::write(&file.0, &whole[..bytes]).unwrap();

@@ -3,7 +3,7 @@
 use crate::{asked_for, nvrtc};
 use gt_cuda::catalogue::catalogue;
 use gt_cuda::compile::nvrtc::base_options;
-use gt_cuda::compile::prebuilt::{Architecture, write};
+use gt_cuda::compile::prebuilt::{Architecture, Packing, write};
 use gt_cuda::compile::{Compiler, Store};
 use gt_cuda::template::{KernelKey, source, together};
 use std::num::NonZero;
@@ -54,15 +54,16 @@ fn the_file_is_written_where_that_is_asked_for() {
         }
     });
     let mut made = made.into_inner().expect("no thread has failed");
-    // The same sources give the same file.
-    made.sort_by_key(|(architecture, source, _)| (architecture.to_string(), source.clone()));
+    // The same sources give the same file, in which images that have most in common lie side by side.
+    made.sort_by_key(|(architecture, source, _)| (source.clone(), architecture.to_string()));
     for architecture in &architectures {
         let bytes: usize = made.iter().filter(|(of, ..)| of == architecture).map(|(.., image)| image.len()).sum();
         println!("{architecture}: {} images of {} bytes", groups.len(), bytes);
     }
-    write(&path, compiler.version(), &base_options(), &made).expect("a folder that can be written");
-    let bytes = std::fs::metadata(&path).expect("the file").len();
-    println!("{}: {bytes} bytes", path.display());
+    for (path, packing) in [(path.clone(), Packing::Compressed), (path.with_extension("plain"), Packing::Plain)] {
+        write(&path, compiler.version(), &base_options(), &made, packing).expect("a folder that can be written");
+        println!("{}: {} bytes", path.display(), std::fs::metadata(&path).expect("the file").len());
+    }
 }
 
 #[test]
