@@ -180,20 +180,21 @@ $(CUDA_TOOLS)/.stamp: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --upgrade --no-deps --target $(CUDA_TOOLS) --group cuda
 	@touch $@
 
-# Kernels that use shared memory and barriers, or whose rows end anywhere. SANITIZED=:: runs all tests of the emulated
-# device but those of graphs, for which memory must repeat; that takes many times as long.
+# Every kernel runs by the detector of races. AddressSanitizer runs those that use shared memory and barriers, or whose
+# rows end anywhere; with SANITIZED=:: all tests but those of graphs, which takes many times as long. Graphs launch the
+# kernels that other tests do, and with AddressSanitizer memory does not repeat as they need it.
+RACES ?= ::
 SANITIZED ?= lines:: rows:: conformance::reductions conformance::gathers
 SANITIZED_SEED ?= 1
+test-sanitized: export GT_EMULATED_SEED := $(SANITIZED_SEED)
 
 # The runtime of AddressSanitizer must be loaded before everything else.
-test-sanitized: tools ## CUDA kernels, emulated in shuffled order, by AddressSanitizer and the detector of races
+test-sanitized: tools ## CUDA kernels, emulated in shuffled order, by the detector of races and AddressSanitizer
 	cargo test --no-run --package gt-cuda --test device
-	for checks in races addresses; do \
-	    preload=; if [ $$checks = addresses ]; then preload=$$($(CXX) -print-file-name=libasan.so); fi; \
-	    GT_EMULATED_CHECKS=$$checks GT_EMULATED_SEED=$(SANITIZED_SEED) ASAN_OPTIONS=detect_leaks=0 \
-	        cargo --config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$preload']" \
-	        test --package gt-cuda --test device -- $(SANITIZED) --skip graphs:: --skip reductions_large || exit 1; \
-	done
+	GT_EMULATED_CHECKS=races cargo test --package gt-cuda --test device -- $(RACES) --skip graphs::
+	GT_EMULATED_CHECKS=addresses ASAN_OPTIONS=detect_leaks=0 \
+	    cargo --config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so)']" \
+	    test --package gt-cuda --test device -- $(SANITIZED) --skip graphs:: --skip reductions_large
 
 test-headers: tools $(NVIDIA_HEADERS)/.stamp ## declarations of NVIDIA's functions beside its headers (downloads 1 GB)
 	GT_NVIDIA_HEADERS=$(abspath $(NVIDIA_HEADERS)) cargo test --package gt-nvidia --test headers
