@@ -1,5 +1,5 @@
-//! Compilation of kernels: the compiler's interface, NVRTC, a store of compiled images on disk, and a file of those that
-//! were compiled beforehand.
+//! Compilation of kernels: the compiler's interface, NVRTC, a store of compiled images on disk, and a file of images
+//! that were compiled beforehand.
 
 pub(crate) mod background;
 pub(crate) mod compiler;

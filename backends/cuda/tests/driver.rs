@@ -8,7 +8,7 @@ use gt_backend::{Backend, BackendFactory, ExecError, HostRange, Input, OpenOptio
 use gt_cuda::blas::CublasLt;
 use gt_cuda::catalogue::catalogue;
 use gt_cuda::compile::nvrtc::base_options;
-use gt_cuda::compile::prebuilt::{self, Architecture, Packing, Prebuilt};
+use gt_cuda::compile::prebuilt::{self, Architecture, ImagePacking, Prebuilt};
 use gt_cuda::compile::{Compiler, Image, Store};
 use gt_cuda::dnn::Cudnn;
 use gt_cuda::driver::cuda::{CudaDriver, OpenError};
@@ -427,7 +427,7 @@ fn kernels_that_were_compiled_beforehand_are_loaded_without_a_compiler() {
             (13, 0),
             "options",
             &[(Architecture::Device(80), text.clone(), image.to_vec())],
-            Packing::Plain,
+            ImagePacking::Plain,
         )
         .expect("a file");
         let file = || Prebuilt::open(&path, 86, (13, 0), "options").expect("a file of images");
@@ -438,10 +438,10 @@ fn kernels_that_were_compiled_beforehand_are_loaded_without_a_compiler() {
         };
         let found = computed(&mut on_fake(Box::new(NoCompiler)), Op::Add, &[&host, &host], &Attrs::None);
         assert_eq!(found.ok(), is_right.then(|| expected.clone()), "without a compiler");
-        // What the driver refuses is compiled.
+        // An image that the driver refuses is compiled.
         let found = computed(&mut on_fake(Box::<Gxx>::default()), Op::Add, &[&host, &host], &Attrs::None);
         assert_eq!(found.expect("a compiler"), expected);
-        // So is a kernel that the file does not have.
+        // A kernel that the file does not have is compiled, too.
         let other = whole(&[2, 3], DType::F64);
         let error = computed(&mut on_fake(Box::new(NoCompiler)), Op::Add, &[&other, &other], &Attrs::None);
         assert!(error.expect_err("no compiler").to_string().contains("was to be compiled"));
@@ -471,7 +471,7 @@ fn an_emulated_device_uses_no_kernels_that_were_compiled_beforehand() {
     let wrong = Gxx::default().compile("wrong", &subtracts).expect("a library");
     let architectures = [80, 90, 100].map(Architecture::Device);
     let images = architectures.map(|architecture| (architecture, kernels_of_a_sum(), wrong.clone()));
-    prebuilt::write(&path, (12, 0), &base_options(), &images, Packing::Compressed).expect("a file");
+    prebuilt::write(&path, (12, 0), &base_options(), &images, ImagePacking::Compressed).expect("a file");
     let mut again = Command::new(std::env::current_exe().expect("this program"));
     let output = again.args(["--exact", TEST]).env(FILE, &path).output().expect("this program runs");
     let _ = std::fs::remove_file(path);

@@ -138,8 +138,8 @@ impl Prebuilt {
         Ok(Prebuilt { path, file, options, architecture, images, start, is_given_up: AtomicBool::new(false) })
     }
 
-    /// The file of this installation, opened as [`Prebuilt::open`] does; none if there is none. A file that cannot be used
-    /// is logged.
+    /// The file of this installation, opened as [`Prebuilt::open`] does; none if there is none. A file that cannot be
+    /// used is logged.
     pub fn installed(capability: u32, driver: CudaVersion, options: &str) -> Option<Prebuilt> {
         let path = installed()?;
         let opened = Prebuilt::open(&path, capability, driver, options);
@@ -207,7 +207,7 @@ fn installed() -> Option<PathBuf> {
 
 /// How much a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packing {
+pub enum ImagePacking {
     /// Not at all, for an archive that finds what images have in common.
     Plain,
     /// Each image by itself.
@@ -224,9 +224,9 @@ pub fn write(
     made_by: CudaVersion,
     options: &str,
     images: &[(Architecture, String, Image)],
-    packing: Packing,
+    packing: ImagePacking,
 ) -> std::io::Result<()> {
-    let effort = if packing == Packing::Plain { 0 } else { 9 };
+    let effort = if packing == ImagePacking::Plain { 0 } else { 9 };
     let mut index = format!("cuda {}.{}\n", made_by.0, made_by.1);
     let mut all = Vec::new();
     for (architecture, source, image) in images {
@@ -342,7 +342,7 @@ mod tests {
     struct Written(PathBuf);
 
     impl Written {
-        fn new(test: &str, packing: Packing) -> Written {
+        fn new(test: &str, packing: ImagePacking) -> Written {
             let path = std::env::temp_dir().join(format!("gt-prebuilt-{}-{test}", std::process::id())).join("kernels");
             let mut images = Vec::new();
             for source in ["a", "b"] {
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn an_image_is_found_by_its_source() {
-        for (packing, test) in [(Packing::Plain, "plain"), (Packing::Compressed, "compressed")] {
+        for (packing, test) in [(ImagePacking::Plain, "plain"), (ImagePacking::Compressed, "compressed")] {
             let file = Written::new(test, packing);
             for (capability, architecture, expected) in [
                 (86, Device(80), cubin("a for 80")),
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn an_image_of_other_sources_or_options_is_not_used_and_that_is_logged_once() {
-        let file = Written::new("stale", Packing::Compressed);
+        let file = Written::new("stale", ImagePacking::Compressed);
         let ((), lines) = logged(|| {
             let prebuilt = file.open(90).unwrap();
             assert_eq!((prebuilt.image("a changed"), prebuilt.image("another")), (None, None));
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_whole_is_not_used() {
-        let file = Written::new("part", Packing::Compressed);
+        let file = Written::new("part", ImagePacking::Compressed);
         let whole = std::fs::read(&file.0).unwrap();
         for bytes in [0, 5, FIRST_LINE.len() + 3, 200, whole.len() - 1] {
             std::fs::write(&file.0, &whole[..bytes]).unwrap();

@@ -547,8 +547,8 @@ impl Driver for CudaDriver {
     fn load(&self, image: &[u8]) -> Result<Module> {
         let api = self.api()?;
         let mut module = std::ptr::null_mut();
-        // SAFETY: the driver reads the image only during the call. A cubin's header contains its length, and PTX ends with
-        // a zero byte: `Nvrtc` makes them so, and `Prebuilt` checks it.
+        // SAFETY: the driver reads the image only during the call. A cubin's header contains its length, and PTX ends
+        // with a zero byte: `Nvrtc` makes them so, and `Prebuilt` checks it.
         api.check("cuModuleLoadData", unsafe { (api.module_load)(&raw mut module, image.as_ptr().cast()) })?;
         Ok(Module(number(module)))
     }

@@ -50,8 +50,8 @@ fn needs_many_registers(dtype: DType, variant: u32) -> bool {
 }
 
 /// The bounds of a kernel's launches, as `GT_KERNEL` takes them. Where they say that one block of a multiprocessor is
-/// enough, the assembler does not spill registers for more: rows in registers are all loaded at once, and vectors of long
-/// rows have enough loads in flight.
+/// enough, the assembler does not spill registers for more: rows in registers are all loaded at once, and vectors of
+/// long rows have enough loads in flight.
 pub(crate) fn bounds(key: &KernelKey) -> String {
     let dtype = key.dtypes[0].unwrap_or(DType::F32);
     match key.variant {

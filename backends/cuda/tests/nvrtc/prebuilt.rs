@@ -3,7 +3,7 @@
 use crate::{asked_for, nvrtc};
 use gt_cuda::catalogue::catalogue;
 use gt_cuda::compile::nvrtc::base_options;
-use gt_cuda::compile::prebuilt::{Architecture, Packing, write};
+use gt_cuda::compile::prebuilt::{Architecture, ImagePacking, write};
 use gt_cuda::compile::{Compiler, Store};
 use gt_cuda::template::{KernelKey, source, together};
 use std::num::NonZero;
@@ -60,7 +60,9 @@ fn the_file_is_written_where_that_is_asked_for() {
         let bytes: usize = made.iter().filter(|(of, ..)| of == architecture).map(|(.., image)| image.len()).sum();
         println!("{architecture}: {} images of {} bytes", groups.len(), bytes);
     }
-    for (path, packing) in [(path.clone(), Packing::Compressed), (path.with_extension("plain"), Packing::Plain)] {
+    for (path, packing) in
+        [(path.clone(), ImagePacking::Compressed), (path.with_extension("plain"), ImagePacking::Plain)]
+    {
         write(&path, compiler.version(), &base_options(), &made, packing).expect("a folder that can be written");
         println!("{}: {} bytes", path.display(), std::fs::metadata(&path).expect("the file").len());
     }
