@@ -3,7 +3,7 @@
 use crate::{asked_for, nvrtc};
 use gt_cuda::catalogue::catalogue;
 use gt_cuda::compile::nvrtc::base_options;
-use gt_cuda::compile::prebuilt::{Architecture, ImagePacking, write};
+use gt_cuda::compile::prebuilt::{Architecture, ImagePacking, Prebuilt, write};
 use gt_cuda::compile::{Compiler, Store};
 use gt_cuda::template::{KernelKey, source, together};
 use std::num::NonZero;
@@ -64,6 +64,10 @@ fn the_file_is_written_where_that_is_asked_for() {
         [(path.clone(), ImagePacking::Compressed), (path.with_extension("plain"), ImagePacking::Plain)]
     {
         write(&path, compiler.version(), &base_options(), &made, packing).expect("a folder that can be written");
+        let file = Prebuilt::open(&path, CAPABILITIES[0], compiler.version(), &base_options()).expect("the file");
+        for (_, source, image) in made.iter().filter(|(of, ..)| *of == file.architecture()) {
+            assert_eq!(file.image(source).as_ref(), Some(image), "{}", path.display());
+        }
         println!("{}: {} bytes", path.display(), std::fs::metadata(&path).expect("the file").len());
     }
 }
