@@ -44,6 +44,9 @@ LOOM_TARGET := $(CARGO_TARGET)/loom
 REPORTS := $(CARGO_TARGET)/reports
 # NVIDIA's compiler for the kernels' tests; set GT_CUDA_LIBRARIES to use one from another folder.
 CUDA_TOOLS := $(CARGO_TARGET)/cuda
+# The kernels, compiled beforehand; beside the file, a plain one for an archive. A gtd in a folder beside `lib` finds
+# them there: so do those of `make build`.
+CUDA_KERNELS := $(CARGO_TARGET)/lib/gt/cuda-kernels
 # UCX for the tests of tensors that travel by it.
 UCX := $(CARGO_TARGET)/ucx
 # NVIDIA's headers, with which GT's declarations of its functions are compared.
@@ -81,7 +84,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-ucx test-stress fuzz test-loom test-miri test-python test-emulated test-torch test-sanitized test-headers kernel-resources gpu-kit gpu-test reports parity bench lint fmt \
+.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-ucx test-stress fuzz test-loom test-miri test-python test-emulated test-torch test-sanitized test-headers kernel-resources cuda-kernels gpu-kit gpu-test reports parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools fuzz-parity
 
 help: ## this list
@@ -177,20 +180,21 @@ $(CUDA_TOOLS)/.stamp: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --upgrade --no-deps --target $(CUDA_TOOLS) --group cuda
 	@touch $@
 
-# Kernels that use shared memory and barriers, or whose rows end anywhere. SANITIZED=:: runs all tests of the emulated
-# device but those of graphs, for which memory must repeat; that takes many times as long.
+# Every kernel runs by the detector of races. AddressSanitizer runs those that use shared memory and barriers, or whose
+# rows end anywhere; with SANITIZED=:: all tests but those of graphs, which takes many times as long. Graphs launch the
+# kernels that other tests do, and with AddressSanitizer memory does not repeat as they need it.
+RACES ?= ::
 SANITIZED ?= lines:: rows:: conformance::reductions conformance::gathers
 SANITIZED_SEED ?= 1
+test-sanitized: export GT_EMULATED_SEED := $(SANITIZED_SEED)
 
 # The runtime of AddressSanitizer must be loaded before everything else.
-test-sanitized: tools ## CUDA kernels, emulated in shuffled order, by AddressSanitizer and the detector of races
+test-sanitized: tools ## CUDA kernels, emulated in shuffled order, by the detector of races and AddressSanitizer
 	cargo test --no-run --package gt-cuda --test device
-	for checks in races addresses; do \
-	    preload=; if [ $$checks = addresses ]; then preload=$$($(CXX) -print-file-name=libasan.so); fi; \
-	    GT_EMULATED_CHECKS=$$checks GT_EMULATED_SEED=$(SANITIZED_SEED) ASAN_OPTIONS=detect_leaks=0 \
-	        cargo --config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$preload']" \
-	        test --package gt-cuda --test device -- $(SANITIZED) --skip graphs:: --skip reductions_large || exit 1; \
-	done
+	GT_EMULATED_CHECKS=races cargo test --package gt-cuda --test device -- $(RACES) --skip graphs::
+	GT_EMULATED_CHECKS=addresses ASAN_OPTIONS=detect_leaks=0 \
+	    cargo --config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so)']" \
+	    test --package gt-cuda --test device -- $(SANITIZED) --skip graphs:: --skip reductions_large
 
 test-headers: tools $(NVIDIA_HEADERS)/.stamp ## declarations of NVIDIA's functions beside its headers (downloads 1 GB)
 	GT_NVIDIA_HEADERS=$(abspath $(NVIDIA_HEADERS)) cargo test --package gt-nvidia --test headers
@@ -201,6 +205,12 @@ $(NVIDIA_HEADERS)/.stamp: pyproject.toml scripts/nvidia-headers | $(VENV)/bin/py
 
 kernel-resources: tools $(CUDA_TOOLS)/.stamp ## write the table of the kernels' registers and memory, backends/cuda/tests/nvrtc/resources.txt
 	GT_CUDA_LIBRARIES=$(GT_CUDA_LIBRARIES) GT_WRITE_RESOURCES=1 cargo test --package gt-cuda --test nvrtc the_table
+
+cuda-kernels: $(CUDA_KERNELS) ## the kernels compiled for NVIDIA's devices, so that a first start waits for no compiler, in target/lib/gt
+
+$(CUDA_KERNELS): $(CUDA_TOOLS)/.stamp $(wildcard backends/cuda/kernels/*.cuh) $(shell find backends/cuda/src ops/src -name '*.rs') \
+		backends/cuda/tests/nvrtc/prebuilt.rs | tools
+	GT_CUDA_LIBRARIES=$(GT_CUDA_LIBRARIES) GT_WRITE_KERNELS=$(abspath $@) cargo test --package gt-cuda --test nvrtc the_file
 
 test-stress: tools ## clients that train beside bad ones, for as long as STRESS='--seconds 600 --clients 8' says [15 s]
 	cargo test --package gtd --test storm -- $(STRESS)
@@ -264,11 +274,11 @@ fmt: lint-tools $(VENV)/.stamp-lint ## format every file
 bench: $(BENCH_VENV)/.stamp-bench $(UNOBSERVED) ## measure against NumPy and PyTorch, in .venv-bench (downloads PyTorch)
 	$(BENCH_VENV)/bin/python -m benches $(BENCH)
 
-gpu-kit: $(VENV)/.stamp-test ## all that tests and measures GT on a machine with a GPU and no compiler, in gpu-kit and dist
-	$(VENV)/bin/python scripts/make-gpu-kit $(GPU_KIT) $(DIVIDED)
+gpu-kit: $(VENV)/.stamp-test $(CUDA_KERNELS) ## all that tests and measures GT on a machine with a GPU and no compiler, in gpu-kit and dist
+	$(VENV)/bin/python scripts/make-gpu-kit --kernels $(CUDA_KERNELS).plain $(GPU_KIT) $(DIVIDED)
 
-gpu-test: $(VENV)/.stamp-test $(BENCH_VENV)/.stamp-parity ## the same on this machine's GPU: tests and speed beside PyTorch
-	$(VENV)/bin/python scripts/make-gpu-kit --no-archive $(GPU_KIT) $(DIVIDED)
+gpu-test: $(VENV)/.stamp-test $(CUDA_KERNELS) $(BENCH_VENV)/.stamp-parity ## the same on this machine's GPU: tests and speed beside PyTorch
+	$(VENV)/bin/python scripts/make-gpu-kit --no-archive --kernels $(CUDA_KERNELS).plain $(GPU_KIT) $(DIVIDED)
 	gpu-kit/run --python $(BENCH_VENV)/bin/python $(GPU_TEST)
 
 # A daemon with emulated CUDA devices. It shares the Rust tests' build.

@@ -88,6 +88,8 @@ def kit(tmp_path: Path) -> Path:
     (kit / "python" / "gt" / "__init__.py").write_text("")
     write_program(kit / "bin" / "gtd", f"#!/bin/sh\ncat <<'END'\n{json.dumps(PROBE)}\nEND\n")
     write_program(kit / "bin" / "gtctl", "#!/bin/sh\necho well\n")
+    (kit / make.KERNELS).parent.mkdir(parents=True)
+    (kit / make.KERNELS).write_text("compiled kernels")
     for name in ("device", "nccl"):
         write_program(kit / "bin" / name, TESTS.replace("{device}", f"device: {H100['name']}"))
     return kit
@@ -293,6 +295,7 @@ def test_a_kit_is_small_whole_and_of_what_runs_elsewhere(kit: Path, tmp_path: Pa
     with tarfile.open(archive) as packed:
         assert {name.split("/")[0] for name in packed.getnames()} == {"gpu-kit"}
     (kit / "bin" / "nccl").unlink()
+    (kit / make.KERNELS).unlink()
     # A program's text may have the name of a section without being one.
     (kit / "bin" / "gtd").write_bytes(elf(".text") + b".debug_info\0")
     (kit / "bin" / "device").write_bytes(elf(".debug_info"))
@@ -302,6 +305,7 @@ def test_a_kit_is_small_whole_and_of_what_runs_elsewhere(kit: Path, tmp_path: Pa
     make.ARCHIVE_BYTES_MAX = 10
     assert make.broken_rules(kit, archive) == [
         "kit.tar.xz has 0 MiB, more than 0",
+        "lib/gt/cuda-kernels is missing",
         "bin/gtctl cannot be executed",
         "bin/nccl is missing",
         "tests/python/test_numbers.py, a test of operations, is missing",

@@ -4,20 +4,25 @@ use crate::device::{ComputeMode, Device, NoCuda};
 use crate::find::DRIVER;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
+/// The driver's types of numbers, each under a name of its own, so that a test compares them with its header.
+type CudaResult = c_uint;
+type DeviceAttribute = c_uint;
+type Uuid = [u8; 16];
+
 functions! {
     /// The driver's functions that describe devices. None of them makes a context.
     pub struct CudaQuery {
-        init: "cuInit" (c_uint) -> c_uint;
-        driver_version: "cuDriverGetVersion" (*mut c_int) -> c_uint;
-        count: "cuDeviceGetCount" (*mut c_int) -> c_uint;
-        device: "cuDeviceGet" (*mut c_int, c_int) -> c_uint;
-        name: "cuDeviceGetName" (*mut c_char, c_int, c_int) -> c_uint;
-        uuid: "cuDeviceGetUuid_v2" (*mut [u8; 16], c_int) -> c_uint;
-        attribute: "cuDeviceGetAttribute" (*mut c_int, c_uint, c_int) -> c_uint;
-        total_memory: "cuDeviceTotalMem_v2" (*mut usize, c_int) -> c_uint;
-        pci: "cuDeviceGetPCIBusId" (*mut c_char, c_int, c_int) -> c_uint;
-        error_name: "cuGetErrorName" (c_uint, *mut *const c_char) -> c_uint;
-        error_text: "cuGetErrorString" (c_uint, *mut *const c_char) -> c_uint;
+        init: "cuInit" (c_uint) -> CudaResult;
+        driver_version: "cuDriverGetVersion" (*mut c_int) -> CudaResult;
+        count: "cuDeviceGetCount" (*mut c_int) -> CudaResult;
+        device: "cuDeviceGet" (*mut c_int, c_int) -> CudaResult;
+        name: "cuDeviceGetName" (*mut c_char, c_int, c_int) -> CudaResult;
+        uuid: "cuDeviceGetUuid_v2" (*mut Uuid, c_int) -> CudaResult;
+        attribute: "cuDeviceGetAttribute" (*mut c_int, DeviceAttribute, c_int) -> CudaResult;
+        total_memory: "cuDeviceTotalMem_v2" (*mut usize, c_int) -> CudaResult;
+        pci: "cuDeviceGetPCIBusId" (*mut c_char, c_int, c_int) -> CudaResult;
+        error_name: "cuGetErrorName" (CudaResult, *mut *const c_char) -> CudaResult;
+        error_text: "cuGetErrorString" (CudaResult, *mut *const c_char) -> CudaResult;
     }
 }
 

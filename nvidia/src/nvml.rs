@@ -4,19 +4,24 @@ use crate::device::{Device, DeviceProcess};
 use crate::find::{Missing, NVML};
 use std::ffi::{CStr, CString, c_char, c_uint, c_ulonglong, c_void};
 
+/// NVML's types of handles and of numbers, each under a name of its own, so that a test compares them with its header.
+type RawDevice = *mut c_void;
+type NvmlReturn = c_uint;
+type EnableState = c_uint;
+
 functions! {
     /// The functions of NVML that GT uses.
     pub struct Nvml {
-        init: "nvmlInit_v2" () -> c_uint;
-        shutdown: "nvmlShutdown" () -> c_uint;
-        driver_version: "nvmlSystemGetDriverVersion" (*mut c_char, c_uint) -> c_uint;
-        by_uuid: "nvmlDeviceGetHandleByUUID" (*const c_char, *mut *mut c_void) -> c_uint;
-        memory: "nvmlDeviceGetMemoryInfo" (*mut c_void, *mut NvmlMemory) -> c_uint;
-        nvlink_state: "nvmlDeviceGetNvLinkState" (*mut c_void, c_uint, *mut c_uint) -> c_uint;
-        nvlink_version: "nvmlDeviceGetNvLinkVersion" (*mut c_void, c_uint, *mut c_uint) -> c_uint;
-        pci_generation: "nvmlDeviceGetMaxPcieLinkGeneration" (*mut c_void, *mut c_uint) -> c_uint;
-        pci_width: "nvmlDeviceGetMaxPcieLinkWidth" (*mut c_void, *mut c_uint) -> c_uint;
-        processes: "nvmlDeviceGetComputeRunningProcesses_v3" (*mut c_void, *mut c_uint, *mut Process) -> c_uint;
+        init: "nvmlInit_v2" () -> NvmlReturn;
+        shutdown: "nvmlShutdown" () -> NvmlReturn;
+        driver_version: "nvmlSystemGetDriverVersion" (*mut c_char, c_uint) -> NvmlReturn;
+        by_uuid: "nvmlDeviceGetHandleByUUID" (*const c_char, *mut RawDevice) -> NvmlReturn;
+        memory: "nvmlDeviceGetMemoryInfo" (RawDevice, *mut NvmlMemory) -> NvmlReturn;
+        nvlink_state: "nvmlDeviceGetNvLinkState" (RawDevice, c_uint, *mut EnableState) -> NvmlReturn;
+        nvlink_version: "nvmlDeviceGetNvLinkVersion" (RawDevice, c_uint, *mut c_uint) -> NvmlReturn;
+        pci_generation: "nvmlDeviceGetMaxPcieLinkGeneration" (RawDevice, *mut c_uint) -> NvmlReturn;
+        pci_width: "nvmlDeviceGetMaxPcieLinkWidth" (RawDevice, *mut c_uint) -> NvmlReturn;
+        processes: "nvmlDeviceGetComputeRunningProcesses_v3" (RawDevice, *mut c_uint, *mut Process) -> NvmlReturn;
     }
 }
 

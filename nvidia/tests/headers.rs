@@ -29,7 +29,11 @@ const SOURCES: [Source; 10] = [
             ("const SHARED_BYTES_PER_BLOCK", &["CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"]),
             ("const MEMORY_POOLS", &["CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED"]),
         ],
-        types: &[],
+        types: &[
+            ("CudaResult", "CUresult", &[]),
+            ("DeviceAttribute", "CUdevice_attribute", &[]),
+            ("Uuid", "CUuuid", &[]),
+        ],
         own: &[],
     },
     Source {
@@ -69,10 +73,30 @@ const SOURCES: [Source; 10] = [
                 &["CUDA_ERROR_EXTERNAL_DEVICE", "CUDA_ERROR_KEY_ROTATION", "CUDA_ERROR_UNKNOWN"],
             ),
         ],
-        types: &[],
+        types: &[
+            ("Status", "CUresult", &[]),
+            ("DevicePtr", "CUdeviceptr", &[]),
+            ("RawContext", "CUcontext", &[]),
+            ("RawStream", "CUstream", &[]),
+            ("RawEvent", "CUevent", &[]),
+            ("RawPool", "CUmemoryPool", &[]),
+            ("RawModule", "CUmodule", &[]),
+            ("RawFunction", "CUfunction", &[]),
+            ("RawGraph", "CUgraph", &[]),
+            ("RawGraphExec", "CUgraphExec", &[]),
+            ("PoolAttribute", "CUmemPool_attribute", &[]),
+            ("FunctionAttribute", "CUfunction_attribute", &[]),
+            ("CaptureMode", "CUstreamCaptureMode", &[]),
+        ],
         own: &[],
     },
-    Source { file: "backends/cuda/src/compile/nvrtc.rs", header: "nvrtc.h", numbers: &[], types: &[], own: &[] },
+    Source {
+        file: "backends/cuda/src/compile/nvrtc.rs",
+        header: "nvrtc.h",
+        numbers: &[],
+        types: &[("Program", "nvrtcProgram", &[]), ("NvrtcResult", "nvrtcResult", &[])],
+        own: &[],
+    },
     Source {
         file: "backends/cuda/src/blas/lt.rs",
         header: "cublasLt.h",
@@ -107,6 +131,17 @@ const SOURCES: [Source; 10] = [
             ),
         ],
         types: &[
+            ("Status", "cublasStatus_t", &[]),
+            ("RawLibrary", "cublasLtHandle_t", &[]),
+            ("RawOperation", "cublasLtMatmulDesc_t", &[]),
+            ("RawLayout", "cublasLtMatrixLayout_t", &[]),
+            ("RawPreference", "cublasLtMatmulPreference_t", &[]),
+            ("RawStream", "cudaStream_t", &[]),
+            ("ComputeType", "cublasComputeType_t", &[]),
+            ("DataType", "cudaDataType_t", &[]),
+            ("OperationAttribute", "cublasLtMatmulDescAttributes_t", &[]),
+            ("LayoutAttribute", "cublasLtMatrixLayoutAttribute_t", &[]),
+            ("PreferenceAttribute", "cublasLtMatmulPreferenceAttributes_t", &[]),
             ("Algorithm", "cublasLtMatmulAlgo_t", &["data"]),
             (
                 "Choice",
@@ -211,7 +246,15 @@ const SOURCES: [Source; 10] = [
             ),
             ("const BACKWARD_FILTER: OperationAttributes", &["CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA - 1"]),
         ],
-        types: &[],
+        types: &[
+            ("Status", "cudnnStatus_t", &[]),
+            ("RawHandle", "cudnnHandle_t", &[]),
+            ("RawStream", "cudaStream_t", &[]),
+            ("RawDescriptor", "cudnnBackendDescriptor_t", &[]),
+            ("DescriptorType", "cudnnBackendDescriptorType_t", &[]),
+            ("AttributeName", "cudnnBackendAttributeName_t", &[]),
+            ("AttributeType", "cudnnBackendAttributeType_t", &[]),
+        ],
         own: &["CATEGORY", "MESSAGE_BYTES"],
     },
     Source {
@@ -241,6 +284,9 @@ const SOURCES: [Source; 10] = [
             ("const CONFIG_MAGIC", &["ncclConfig_t NCCL_CONFIG_INITIALIZER.magic"]),
         ],
         types: &[
+            ("NcclResult", "ncclResult_t", &[]),
+            ("ElementKind", "ncclDataType_t", &[]),
+            ("ReduceKind", "ncclRedOp_t", &[]),
             ("CommHandle", "ncclComm_t", &[]),
             ("StreamHandle", "cudaStream_t", &[]),
             ("UniqueId", "ncclUniqueId", &["internal"]),
@@ -310,6 +356,14 @@ const SOURCES: [Source; 10] = [
             ("const CLOSE_BY_FORCE", &["UCP_EP_CLOSE_FLAG_FORCE"]),
         ],
         types: &[
+            ("Status", "ucs_status_t", &[]),
+            ("RawContext", "ucp_context_h", &[]),
+            ("RawConfig", "ucp_config_t*", &[]),
+            ("RawConstConfig", "const ucp_config_t*", &[]),
+            ("RawWorker", "ucp_worker_h", &[]),
+            ("RawAddress", "ucp_address_t*", &[]),
+            ("RawEndpoint", "ucp_ep_h", &[]),
+            ("RawMessage", "ucp_tag_message_h", &[]),
             (
                 "ContextParams",
                 "ucp_params_t",
@@ -388,6 +442,9 @@ const SOURCES: [Source; 10] = [
         header: "nvml.h",
         numbers: &[("const NVLINKS_MAX", &["NVML_NVLINK_MAX_LINKS"])],
         types: &[
+            ("RawDevice", "nvmlDevice_t", &[]),
+            ("NvmlReturn", "nvmlReturn_t", &[]),
+            ("EnableState", "nvmlEnableState_t", &[]),
             ("NvmlMemory", "nvmlMemory_t", &["total", "free", "used"]),
             ("Process", "nvmlProcessInfo_t", &["pid", "usedGpuMemory", "gpuInstanceId", "computeInstanceId"]),
         ],
@@ -453,21 +510,28 @@ fn described(rust: &str, source: &Source, text: &str) -> String {
     if let Some((_, name, _)) = source.types.iter().find(|(known, ..)| *known == rust) {
         return format!("Exactly<{name}>");
     }
-    if let Some(pointee) = rust.strip_prefix("*mut ").or_else(|| rust.strip_prefix("*const ")) {
+    if let Some(pointee) = rust.strip_prefix("*mut ") {
         return format!("Pointer<{}>", described(pointee, source, text));
+    }
+    if let Some(pointee) = rust.strip_prefix("*const ") {
+        return format!("Pointer<const {}>", described(pointee, source, text));
     }
     if let Some(array) = rust.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         let (_, count) = array.split_once(';').unwrap_or_else(|| panic!("{rust} has no length"));
         return format!("Bytes<{}>", count.trim());
     }
     let known = match rust {
-        "()" => "void",
-        "c_char" | "c_uchar" | "u8" | "i8" => "Whole<1>",
-        "c_int" | "c_uint" | "i32" | "u32" => "Whole<4>",
-        "c_ulonglong" | "u64" | "i64" | "usize" => "Whole<8>",
-        "f32" => "Floating<4>",
-        "c_void" => "Anything",
-        "DevicePtr" => "Whole<8>",
+        "()" | "c_void" => "void",
+        "c_char" => "Exactly<char>",
+        "c_uchar" | "u8" => "Exactly<unsigned char>",
+        "c_int" | "i32" => "Exactly<int>",
+        "c_uint" | "u32" => "Exactly<unsigned>",
+        "c_ulonglong" => "Exactly<unsigned long long>",
+        "usize" => "Exactly<std::size_t>",
+        // C has two types of 64 bits.
+        "u64" => "Whole<8, false>",
+        "i64" => "Whole<8, true>",
+        "f32" => "Exactly<float>",
         _ => "",
     };
     if !known.is_empty() {
@@ -538,19 +602,15 @@ fn fields(text: &str, name: &str) -> Vec<String> {
 const TEMPLATES: &str = "
 #include <cstddef>
 #include <type_traits>
-template <int> struct Whole; template <int> struct Floating; template <int> struct Bytes; struct Anything; template <class> struct Pointer;
-template <class> struct Exactly;
+template <int, bool> struct Whole; template <int> struct Bytes; template <class> struct Pointer; template <class> struct Exactly;
 template <class, class C> struct Is : std::false_type {};
-template <class C> struct Is<Anything, C> : std::true_type {};
 template <> struct Is<void, void> : std::true_type {};
 template <class C> struct Is<Exactly<C>, C> : std::true_type {};
-template <int N, class C> struct Is<Whole<N>, C> : std::bool_constant<(std::is_integral_v<C> || std::is_enum_v<C>) && sizeof(C) == N> {};
-template <int N, class C> struct Is<Floating<N>, C> : std::bool_constant<std::is_floating_point_v<C> && sizeof(C) == N> {};
+template <int N, bool S, class C>
+struct Is<Whole<N, S>, C> : std::bool_constant<std::is_integral_v<C> && std::is_signed_v<C> == S && sizeof(C) == N> {};
 template <int N, class C> struct Is<Bytes<N>, C> : std::bool_constant<std::is_class_v<C> && sizeof(C) == N> {};
-// Where C has no type for what a pointer points to, any is right.
-template <class P, class C> struct Points : Is<P, std::remove_cv_t<C>> {};
-template <class P> struct Points<P, void> : std::true_type {};
-template <class P> struct Points<P, const void> : std::true_type {};
+template <class P, class C>
+struct Points : std::bool_constant<std::is_const_v<P> == std::is_const_v<C> && Is<std::remove_const_t<P>, std::remove_const_t<C>>::value> {};
 template <class P, class C> struct Is<Pointer<P>, C*> : Points<P, C> {};
 template <class F, class Result, class... Arguments> struct Same : std::false_type {};
 template <class R, class... A, class Result, class... Arguments>
@@ -719,7 +779,8 @@ fn a_declaration_that_differs_is_refused() {
         typedef struct { unsigned long long size; int kind; } Pair;\n\
         typedef struct { char name[4]; const char* text; int later; } Named;\n\
         extern \"C\" Status make(Handle* to, size_t bytes, const Pair* pair, float scale);\n\
-        extern \"C\" Status name(Named named, OtherHandle other);\n";
+        extern \"C\" Status name(Named named, OtherHandle other);\n\
+        typedef enum { FIRST } Kind; extern \"C\" Status send(Handle to, const void* data, Kind kind, unsigned flags);\n";
     let folder = std::env::temp_dir().join(format!("gt-headers-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for temporary files");
     std::fs::write(folder.join("a.h"), format!("#include <cstddef>\n{header}")).expect("a file");
@@ -732,11 +793,12 @@ fn a_declaration_that_differs_is_refused() {
             ("Label", "Named", &["name", "text", "..."]),
             ("Raw", "Handle", &[]),
             ("OtherRaw", "OtherHandle", &[]),
+            ("Sort", "Kind", &[]),
         ],
         own: &[],
     };
     let right = "functions! {\n struct A {\n make: \"make\" (*mut Raw, usize, *const Process, f32) -> c_int;\n \
-        name: \"name\" (Label, OtherRaw) -> c_int;\n }\n}\n\
+        name: \"name\" (Label, OtherRaw) -> c_int;\n send: \"send\" (Raw, *const c_void, Sort, c_uint) -> c_int;\n }\n}\n\
         const LIMIT: u32 = 0x7;\nstruct Process {\n    size: u64,\n    kind: c_int,\n}\n\
         const LENGTH: usize = 4;\npub struct Label {\n    name: [u8; LENGTH],\n    text: *const c_char,\n}\n";
     let folders = [folder.clone()];
@@ -749,6 +811,13 @@ fn a_declaration_that_differs_is_refused() {
         ("*const Process", "*const Label", "the arguments of make"),
         ("(Label, OtherRaw)", "(Label, Raw)", "the arguments of name"),
         ("(Label, OtherRaw)", "(Process, OtherRaw)", "the arguments of name"),
+        ("(Raw, *const c_void", "(OtherRaw, *const c_void", "the arguments of send"),
+        ("(Raw, *const c_void", "(*mut c_void, *const c_void", "the arguments of send"),
+        ("*const c_void", "*mut c_void", "the arguments of send"),
+        ("*const c_void", "*const u8", "the arguments of send"),
+        ("Sort, c_uint", "c_int, c_uint", "the arguments of send"),
+        ("Sort, c_uint", "Sort, c_int", "the arguments of send"),
+        ("Sort, c_uint) -> c_int", "Sort, c_uint) -> c_uint", "the result of send"),
         ("LENGTH: usize = 4", "LENGTH: usize = 3", "name of Named"),
         ("text: *const c_char", "text: c_int", "text of Named"),
         ("= 0x7", "= 0x8", "const LIMIT"),

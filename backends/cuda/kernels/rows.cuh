@@ -20,7 +20,8 @@ GT_DEVICE typename Compute<T>::type number_of(const Numbers &numbers, i64 column
 template <typename T, int N, int V, int PACKS>
 struct Rows {
     typedef typename Compute<T>::type C;
-    static constexpr int AHEAD = V == 1 ? 4 : 2;
+    // The packs of each operand that are loaded before the first is used; numbers of two registers leave room for fewer.
+    static constexpr int AHEAD = (V == 1 ? 4 : 2) / (sizeof(T) == 8 && N == 2 ? 2 : 1);
     const Lanes<T, V> *from[N];
     i64 packs;
     u32 lane, size;

@@ -3,6 +3,7 @@
 use crate::blas::gemm::Blas;
 use crate::checks::{CheckBoard, Slot};
 use crate::compile::compiler::Compiler;
+use crate::compile::prebuilt::Prebuilt;
 use crate::compile::store::Store;
 use crate::dnn::conv::Dnn;
 use crate::driver::{self, CudaStream, Driver};
@@ -103,6 +104,13 @@ impl CudaBackend {
     #[must_use]
     pub fn with_dnn(self, dnn: Box<dyn Dnn>) -> CudaBackend {
         self.launches.set_dnn(dnn);
+        self
+    }
+
+    /// The same backend with kernels that were compiled beforehand.
+    #[must_use]
+    pub fn with_prebuilt(mut self, prebuilt: Prebuilt) -> CudaBackend {
+        self.kernels.use_prebuilt(prebuilt);
         self
     }
 

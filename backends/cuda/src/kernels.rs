@@ -1,12 +1,13 @@
-//! The kernels of a device: compiled at first use, stored on disk, and loaded.
+//! The kernels of a device: compiled beforehand or at first use, stored on disk, and loaded.
 
 use crate::compile::background::{BackgroundCompiler, image};
 use crate::compile::compiler::{Compiler, Image};
+use crate::compile::prebuilt::Prebuilt;
 use crate::compile::store::Store;
-use crate::driver::{Driver, KernelFunction};
+use crate::driver::{self, Driver, KernelFunction};
 use crate::error::failed;
 use crate::program::{Program, Traversal};
-use crate::template::{KernelKey, source};
+use crate::template::{KernelKey, alike, source, together};
 use gt_backend::ExecError;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub struct Kernels {
     driver: Arc<dyn Driver>,
     compiler: Arc<dyn Compiler>,
     store: Store,
+    /// Images that were compiled beforehand.
+    prebuilt: Option<Prebuilt>,
     loaded: HashMap<u128, KernelFunction>,
     /// Fused programs, which have no key.
     programs: HashMap<Program, Seen>,
@@ -57,10 +60,16 @@ impl Kernels {
             background: BackgroundCompiler::new(compiler.clone(), store.clone()),
             compiler,
             store,
+            prebuilt: None,
             loaded: HashMap::new(),
             programs: HashMap::new(),
             at_once: false,
         }
+    }
+
+    /// Looks for kernels among these images before the compiler is asked.
+    pub fn use_prebuilt(&mut self, prebuilt: Prebuilt) {
+        self.prebuilt = Some(prebuilt);
     }
 
     /// The kernel of a key, compiled and loaded at first use.
@@ -77,21 +86,38 @@ impl Kernels {
 
     #[cold]
     fn load(&mut self, key: &KernelKey) -> Result<KernelFunction, ExecError> {
+        if let Some(function) = self.load_prebuilt(key) {
+            return Ok(function);
+        }
         // With a slow compiler, all kernels of the dtype are compiled together.
-        let keys: Vec<KernelKey> = if self.compiler.takes_many() {
-            let all = (key.template.catalogue)();
-            debug_assert!(all.iter().any(|other| other.id() == key.id()), "{} is in no catalogue", key.name());
-            all.into_iter().filter(|other| other.dtypes == key.dtypes).collect()
-        } else {
-            vec![*key]
-        };
+        let keys = if self.compiler.takes_many() { alike(key) } else { vec![*key] };
         let image = self.image(&key.name(), &source(&keys))?;
-        let module = self.driver.load(&image).map_err(failed)?;
-        for key in &keys {
-            let function = self.driver.function(module, &key.name()).map_err(failed)?;
+        self.load_image(&keys, &image).map_err(failed)?;
+        self.loaded.get(&key.id()).copied().ok_or_else(|| ExecError::internal(format!("no kernel {}", key.name())))
+    }
+
+    /// Loads an image of these kernels.
+    fn load_image(&mut self, keys: &[KernelKey], image: &Image) -> driver::Result<()> {
+        let module = self.driver.load(image)?;
+        for key in keys {
+            let function = self.driver.function(module, &key.name())?;
             self.loaded.insert(key.id(), function);
         }
-        self.loaded.get(&key.id()).copied().ok_or_else(|| ExecError::internal(format!("no kernel {}", key.name())))
+        Ok(())
+    }
+
+    /// The kernel of a key from the images that were compiled beforehand.
+    fn load_prebuilt(&mut self, key: &KernelKey) -> Option<KernelFunction> {
+        let prebuilt = self.prebuilt.as_ref()?;
+        let keys = together(key);
+        let image = prebuilt.image(&source(&keys))?;
+        match self.load_image(&keys, &image) {
+            Ok(()) => self.loaded.get(&key.id()).copied(),
+            Err(error) => {
+                self.prebuilt.as_ref()?.give_up(&error.to_string());
+                None
+            }
+        }
     }
 
     /// Counts an occurrence of a program, and returns its kernel if that is there. A program that occurs often enough

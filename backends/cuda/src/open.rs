@@ -2,7 +2,8 @@
 
 use crate::backend::CudaBackend;
 use crate::blas::lt::CublasLt;
-use crate::compile::nvrtc::Nvrtc;
+use crate::compile::nvrtc::{Nvrtc, base_options};
+use crate::compile::prebuilt::Prebuilt;
 use crate::compile::store::Store;
 use crate::dnn::cudnn::Cudnn;
 use crate::driver::cuda::{CudaDriver, OpenError};
@@ -28,6 +29,9 @@ impl CudaBackend {
         let (version, driver) = (cuda.version_major(), Arc::new(cuda));
         let mut backend = CudaBackend::new(driver.clone(), Box::new(compiler), store, memory_bytes_limit)
             .map_err(|why| OpenError::Refused { ordinal, why })?;
+        if let Some(prebuilt) = Prebuilt::installed(capability, driver.version(), &base_options()) {
+            backend = backend.with_prebuilt(prebuilt);
+        }
         // A switch that is set and not empty is off if it is 0, and on otherwise.
         let switch = |name| std::env::var(name).ok().filter(|value| !value.is_empty()).map(|value| value != "0");
         let graphs = match (switch("GT_CUDA_TIMES"), switch("GT_CUDA_GRAPHS")) {

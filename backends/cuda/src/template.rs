@@ -90,6 +90,23 @@ pub fn c_name(dtype: DType) -> &'static str {
     }
 }
 
+/// The most kernels that are compiled beforehand as one image, which is loaded as a whole.
+const TOGETHER_MAX: usize = 16;
+
+/// The kernels of the same template and dtypes, in the order of the catalogue.
+pub fn alike(key: &KernelKey) -> Vec<KernelKey> {
+    let all = (key.template.catalogue)();
+    debug_assert!(all.iter().any(|other| other.id() == key.id()), "{} is in no catalogue", key.name());
+    all.into_iter().filter(|other| other.dtypes == key.dtypes).collect()
+}
+
+/// The kernels that are compiled beforehand together with this one, itself among them.
+pub fn together(key: &KernelKey) -> Vec<KernelKey> {
+    let alike = alike(key);
+    let has = |group: &&[KernelKey]| group.iter().any(|other| other.id() == key.id());
+    alike.chunks(TOGETHER_MAX).find(has).map_or_else(Vec::new, <[KernelKey]>::to_vec)
+}
+
 /// The source of several kernels of one template.
 pub fn source(keys: &[KernelKey]) -> String {
     let mut text = String::new();

@@ -18,8 +18,10 @@ static POOL: Template = Template {
         let (name, t, pool) = (key.name(), c_name(dtype), op.name());
         let (out, chosen) = if op == Op::MaxPoolIndices { ("i64", "") } else { (t, "const i64* chosen, ") };
         let (chosen, pass) = if op == Op::MaxPoolInput { (chosen, "chosen, ") } else { ("", "") };
+        // Two blocks of a multiprocessor are enough for a gradient: the assembler spills no registers for a third.
+        let bounds = if matches!(op, Op::MaxPoolInput | Op::SumPoolInput) { "256, 2" } else { "256" };
         format!(
-            "GT_KERNEL(256) {name}({out}* out, const {t}* from, {chosen}i64 count, Windows windows) {{
+            "GT_KERNEL({bounds}) {name}({out}* out, const {t}* from, {chosen}i64 count, Windows windows) {{
     {pool}(out, from, {pass}count, windows);
 }}"
         )

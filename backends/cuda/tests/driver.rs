@@ -4,15 +4,19 @@
 
 use gt_backend::conformance::host::Host;
 use gt_backend::conformance::{self, MEMORY_BYTES, WINDOWS, window_spec};
-use gt_backend::{Backend, ExecError, HostRange, Input};
+use gt_backend::{Backend, BackendFactory, ExecError, HostRange, Input, OpenOptions};
 use gt_cuda::blas::CublasLt;
-use gt_cuda::compile::Store;
+use gt_cuda::catalogue::catalogue;
+use gt_cuda::compile::nvrtc::base_options;
+use gt_cuda::compile::prebuilt::{self, Architecture, ImagePacking, Prebuilt};
+use gt_cuda::compile::{Compiler, Image, Store};
 use gt_cuda::dnn::Cudnn;
 use gt_cuda::driver::cuda::{CudaDriver, OpenError};
 use gt_cuda::driver::emulated::{Gxx, is_available, test_store};
 use gt_cuda::driver::{DriverError, Grid};
 use gt_cuda::graphs::{Graphs, Limits};
-use gt_cuda::{CudaBackend, Driver};
+use gt_cuda::template::{KernelKey, source, together};
+use gt_cuda::{CudaBackend, Driver, EmulatedCudaFactory};
 use gt_nvidia::{CUBLAS_LT, CUDNN};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::{Attrs, DType, Meta, Op, Shape};
@@ -386,4 +390,90 @@ fn a_cudnn_without_the_libraries_that_it_ends_the_process_for_is_passed_over() {
         "{error}"
     );
     assert!(error.contains("libcudnn_graph.so.9"), "{error}");
+}
+
+/// The source of the image that has the kernel of a sum in f32.
+fn kernels_of_a_sum() -> String {
+    let keys = catalogue();
+    let is_sum = |key: &&KernelKey| key.op == Some(Op::Add) && key.dtypes == [Some(DType::F32), None, None];
+    source(&together(keys.iter().find(is_sum).expect("the kernel of a sum")))
+}
+
+/// The compiler of a test in which nothing may be compiled.
+struct NoCompiler;
+
+impl Compiler for NoCompiler {
+    fn identity(&self) -> String {
+        "none".into()
+    }
+
+    fn compile(&self, name: &str, _: &str) -> Result<Image, ExecError> {
+        Err(ExecError::internal(format!("{name} was to be compiled")))
+    }
+}
+
+#[test]
+fn kernels_that_were_compiled_beforehand_are_loaded_without_a_compiler() {
+    let Some(fake) = Fake::new() else { return };
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{}", std::process::id()));
+    let text = kernels_of_a_sum();
+    // The code of the fake device, in place of a cubin.
+    let images = [&Gxx::default().compile("prebuilt", &text).expect("a library")[..], b"\x7fELF and no library"];
+    let host = whole(&[2, 3], DType::F32);
+    let expected = computed(&mut backend(fake.open()), Op::Add, &[&host, &host], &Attrs::None).expect("a fake device");
+    for (image, is_right) in images.into_iter().zip([true, false]) {
+        prebuilt::write(
+            &path,
+            (13, 0),
+            "options",
+            &[(Architecture::Device(80), text.clone(), image.to_vec())],
+            ImagePacking::Plain,
+        )
+        .expect("a file");
+        let file = || Prebuilt::open(&path, 86, (13, 0), "options").expect("a file of images");
+        let on_fake = |compiler| {
+            CudaBackend::new(fake.open(), compiler, Store::default(), MEMORY_BYTES)
+                .expect("a fake device")
+                .with_prebuilt(file())
+        };
+        let found = computed(&mut on_fake(Box::new(NoCompiler)), Op::Add, &[&host, &host], &Attrs::None);
+        assert_eq!(found.ok(), is_right.then(|| expected.clone()), "without a compiler");
+        // An image that the driver refuses is compiled.
+        let found = computed(&mut on_fake(Box::<Gxx>::default()), Op::Add, &[&host, &host], &Attrs::None);
+        assert_eq!(found.expect("a compiler"), expected);
+        // A kernel that the file does not have is compiled, too.
+        let other = whole(&[2, 3], DType::F64);
+        let error = computed(&mut on_fake(Box::new(NoCompiler)), Op::Add, &[&other, &other], &Attrs::None);
+        assert!(error.expect_err("no compiler").to_string().contains("was to be compiled"));
+    }
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn an_emulated_device_uses_no_kernels_that_were_compiled_beforehand() {
+    const TEST: &str = "an_emulated_device_uses_no_kernels_that_were_compiled_beforehand";
+    const FILE: &str = "GT_CUDA_KERNELS";
+    if !is_available() {
+        return println!("skipped: there is no g++ here");
+    }
+    if std::env::var_os(FILE).is_some() {
+        let options = OpenOptions { memory_bytes_limit: MEMORY_BYTES, ..OpenOptions::default() };
+        let mut backend = EmulatedCudaFactory::open(&options).expect("an emulated device").backend;
+        let host = whole(&[1], DType::F32);
+        let sum = computed(&mut backend, Op::Add, &[&host, &host], &Attrs::None).expect("an emulated device");
+        assert_eq!(sum, (-6f32).to_le_bytes());
+        return;
+    }
+    // A file that is right for the device, but for its kernel, which subtracts.
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("wrong-kernels-{}", std::process::id()));
+    let subtracts = kernels_of_a_sum().replace("a + b", "a - b");
+    assert_ne!(subtracts, kernels_of_a_sum());
+    let wrong = Gxx::default().compile("wrong", &subtracts).expect("a library");
+    let architectures = [80, 90, 100].map(Architecture::Device);
+    let images = architectures.map(|architecture| (architecture, kernels_of_a_sum(), wrong.clone()));
+    prebuilt::write(&path, (12, 0), &base_options(), &images, ImagePacking::Compressed).expect("a file");
+    let mut again = Command::new(std::env::current_exe().expect("this program"));
+    let output = again.args(["--exact", TEST]).env(FILE, &path).output().expect("this program runs");
+    let _ = std::fs::remove_file(path);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -73,28 +73,33 @@ impl NcclConfig {
     }
 }
 
+/// NCCL's types of numbers, each under a name of its own, so that a test compares them with its header.
+type NcclResult = c_int;
+type ElementKind = c_int;
+type ReduceKind = c_int;
+
 gt_nvidia::functions! {
     /// The functions of NCCL that are used: the same in every version since 2.18.
     pub struct NcclLibrary {
-        get_version: "ncclGetVersion" (*mut c_int) -> c_int;
-        get_unique_id: "ncclGetUniqueId" (*mut UniqueId) -> c_int;
-        comm_init: "ncclCommInitRankConfig" (*mut CommHandle, c_int, UniqueId, c_int, *mut NcclConfig) -> c_int;
-        comm_async_error: "ncclCommGetAsyncError" (CommHandle, *mut c_int) -> c_int;
-        comm_abort: "ncclCommAbort" (CommHandle) -> c_int;
-        error_string: "ncclGetErrorString" (c_int) -> *const c_char;
+        get_version: "ncclGetVersion" (*mut c_int) -> NcclResult;
+        get_unique_id: "ncclGetUniqueId" (*mut UniqueId) -> NcclResult;
+        comm_init: "ncclCommInitRankConfig" (*mut CommHandle, c_int, UniqueId, c_int, *mut NcclConfig) -> NcclResult;
+        comm_async_error: "ncclCommGetAsyncError" (CommHandle, *mut NcclResult) -> NcclResult;
+        comm_abort: "ncclCommAbort" (CommHandle) -> NcclResult;
+        error_string: "ncclGetErrorString" (NcclResult) -> *const c_char;
         last_error: "ncclGetLastError" (CommHandle) -> *const c_char;
         all_reduce: "ncclAllReduce"
-            (*const c_void, *mut c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
+            (*const c_void, *mut c_void, usize, ElementKind, ReduceKind, CommHandle, StreamHandle) -> NcclResult;
         reduce: "ncclReduce"
-            (*const c_void, *mut c_void, usize, c_int, c_int, c_int, CommHandle, StreamHandle) -> c_int;
+            (*const c_void, *mut c_void, usize, ElementKind, ReduceKind, c_int, CommHandle, StreamHandle) -> NcclResult;
         reduce_scatter: "ncclReduceScatter"
-            (*const c_void, *mut c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
-        all_gather: "ncclAllGather" (*const c_void, *mut c_void, usize, c_int, CommHandle, StreamHandle) -> c_int;
-        broadcast: "ncclBroadcast" (*const c_void, *mut c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
-        send: "ncclSend" (*const c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
-        recv: "ncclRecv" (*mut c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
-        group_start: "ncclGroupStart" () -> c_int;
-        group_end: "ncclGroupEnd" () -> c_int;
+            (*const c_void, *mut c_void, usize, ElementKind, ReduceKind, CommHandle, StreamHandle) -> NcclResult;
+        all_gather: "ncclAllGather" (*const c_void, *mut c_void, usize, ElementKind, CommHandle, StreamHandle) -> NcclResult;
+        broadcast: "ncclBroadcast" (*const c_void, *mut c_void, usize, ElementKind, c_int, CommHandle, StreamHandle) -> NcclResult;
+        send: "ncclSend" (*const c_void, usize, ElementKind, c_int, CommHandle, StreamHandle) -> NcclResult;
+        recv: "ncclRecv" (*mut c_void, usize, ElementKind, c_int, CommHandle, StreamHandle) -> NcclResult;
+        group_start: "ncclGroupStart" () -> NcclResult;
+        group_end: "ncclGroupEnd" () -> NcclResult;
     }
 }
 

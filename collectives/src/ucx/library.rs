@@ -217,29 +217,38 @@ impl RequestParams {
     }
 }
 
+/// UCX's types of handles, each under a name of its own, so that a test compares them with its header.
+type RawContext = *mut c_void;
+type RawConfig = *mut c_void;
+type RawConstConfig = *const c_void;
+type RawWorker = *mut c_void;
+type RawAddress = *mut c_void;
+type RawEndpoint = *mut c_void;
+type RawMessage = *mut c_void;
+
 gt_nvidia::functions! {
     /// The functions of UCX that are used.
     pub struct UcxLibrary {
         get_version: "ucp_get_version" (*mut c_uint, *mut c_uint, *mut c_uint) -> ();
-        init: "ucp_init_version" (c_uint, c_uint, *const ContextParams, *const c_void, *mut *mut c_void) -> Status;
-        cleanup: "ucp_cleanup" (*mut c_void) -> ();
-        config_read: "ucp_config_read" (*const c_char, *const c_char, *mut *mut c_void) -> Status;
-        config_modify: "ucp_config_modify" (*mut c_void, *const c_char, *const c_char) -> Status;
-        config_release: "ucp_config_release" (*mut c_void) -> ();
-        worker_create: "ucp_worker_create" (*mut c_void, *const WorkerParams, *mut *mut c_void) -> Status;
-        worker_destroy: "ucp_worker_destroy" (*mut c_void) -> ();
-        worker_address: "ucp_worker_get_address" (*mut c_void, *mut *mut c_void, *mut usize) -> Status;
-        release_address: "ucp_worker_release_address" (*mut c_void, *mut c_void) -> ();
-        progress: "ucp_worker_progress" (*mut c_void) -> c_uint;
-        worker_efd: "ucp_worker_get_efd" (*mut c_void, *mut c_int) -> Status;
-        arm: "ucp_worker_arm" (*mut c_void) -> Status;
-        signal: "ucp_worker_signal" (*mut c_void) -> Status;
-        endpoint_create: "ucp_ep_create" (*mut c_void, *const EndpointParams, *mut *mut c_void) -> Status;
-        endpoint_close: "ucp_ep_close_nbx" (*mut c_void, *const RequestParams) -> *mut c_void;
-        send: "ucp_tag_send_nbx" (*mut c_void, *const c_void, usize, u64, *const RequestParams) -> *mut c_void;
-        probe: "ucp_tag_probe_nb" (*mut c_void, u64, u64, c_int, *mut MessageInfo) -> *mut c_void;
+        init: "ucp_init_version" (c_uint, c_uint, *const ContextParams, RawConstConfig, *mut RawContext) -> Status;
+        cleanup: "ucp_cleanup" (RawContext) -> ();
+        config_read: "ucp_config_read" (*const c_char, *const c_char, *mut RawConfig) -> Status;
+        config_modify: "ucp_config_modify" (RawConfig, *const c_char, *const c_char) -> Status;
+        config_release: "ucp_config_release" (RawConfig) -> ();
+        worker_create: "ucp_worker_create" (RawContext, *const WorkerParams, *mut RawWorker) -> Status;
+        worker_destroy: "ucp_worker_destroy" (RawWorker) -> ();
+        worker_address: "ucp_worker_get_address" (RawWorker, *mut RawAddress, *mut usize) -> Status;
+        release_address: "ucp_worker_release_address" (RawWorker, RawAddress) -> ();
+        progress: "ucp_worker_progress" (RawWorker) -> c_uint;
+        worker_efd: "ucp_worker_get_efd" (RawWorker, *mut c_int) -> Status;
+        arm: "ucp_worker_arm" (RawWorker) -> Status;
+        signal: "ucp_worker_signal" (RawWorker) -> Status;
+        endpoint_create: "ucp_ep_create" (RawWorker, *const EndpointParams, *mut RawEndpoint) -> Status;
+        endpoint_close: "ucp_ep_close_nbx" (RawEndpoint, *const RequestParams) -> *mut c_void;
+        send: "ucp_tag_send_nbx" (RawEndpoint, *const c_void, usize, u64, *const RequestParams) -> *mut c_void;
+        probe: "ucp_tag_probe_nb" (RawWorker, u64, u64, c_int, *mut MessageInfo) -> RawMessage;
         receive: "ucp_tag_msg_recv_nbx"
-            (*mut c_void, *mut c_void, usize, *mut c_void, *const RequestParams) -> *mut c_void;
+            (RawWorker, *mut c_void, usize, RawMessage, *const RequestParams) -> *mut c_void;
         request_free: "ucp_request_free" (*mut c_void) -> ();
         status_string: "ucs_status_string" (Status) -> *const c_char;
     }

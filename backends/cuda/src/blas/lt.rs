@@ -18,37 +18,51 @@ type Handle = *mut c_void;
 /// `cublasStatus_t`.
 type Status = c_int;
 
+/// The library's types of handles and of numbers, each under a name of its own, so that a test compares them with its
+/// header.
+type RawLibrary = Handle;
+type RawOperation = Handle;
+type RawLayout = Handle;
+type RawPreference = Handle;
+type RawStream = Handle;
+type ComputeType = c_int;
+type DataType = c_int;
+type OperationAttribute = c_int;
+type LayoutAttribute = c_int;
+type PreferenceAttribute = c_int;
+
 gt_nvidia::functions! {
     /// The functions of cuBLASLt that GT uses, the same in versions 12 and 13.
     struct LtFunctions {
-        create: "cublasLtCreate" (*mut Handle) -> Status;
-        destroy: "cublasLtDestroy" (Handle) -> Status;
+        create: "cublasLtCreate" (*mut RawLibrary) -> Status;
+        destroy: "cublasLtDestroy" (RawLibrary) -> Status;
         version: "cublasLtGetVersion" () -> usize;
         status_text: "cublasLtGetStatusString" (Status) -> *const c_char;
-        operation_create: "cublasLtMatmulDescCreate" (*mut Handle, c_int, c_int) -> Status;
-        operation_destroy: "cublasLtMatmulDescDestroy" (Handle) -> Status;
-        operation_set: "cublasLtMatmulDescSetAttribute" (Handle, c_int, *const c_void, usize) -> Status;
-        layout_create: "cublasLtMatrixLayoutCreate" (*mut Handle, c_int, u64, u64, i64) -> Status;
-        layout_destroy: "cublasLtMatrixLayoutDestroy" (Handle) -> Status;
-        layout_set: "cublasLtMatrixLayoutSetAttribute" (Handle, c_int, *const c_void, usize) -> Status;
-        preference_create: "cublasLtMatmulPreferenceCreate" (*mut Handle) -> Status;
-        preference_destroy: "cublasLtMatmulPreferenceDestroy" (Handle) -> Status;
-        preference_set: "cublasLtMatmulPreferenceSetAttribute" (Handle, c_int, *const c_void, usize) -> Status;
+        operation_create: "cublasLtMatmulDescCreate" (*mut RawOperation, ComputeType, DataType) -> Status;
+        operation_destroy: "cublasLtMatmulDescDestroy" (RawOperation) -> Status;
+        operation_set: "cublasLtMatmulDescSetAttribute" (RawOperation, OperationAttribute, *const c_void, usize) -> Status;
+        layout_create: "cublasLtMatrixLayoutCreate" (*mut RawLayout, DataType, u64, u64, i64) -> Status;
+        layout_destroy: "cublasLtMatrixLayoutDestroy" (RawLayout) -> Status;
+        layout_set: "cublasLtMatrixLayoutSetAttribute" (RawLayout, LayoutAttribute, *const c_void, usize) -> Status;
+        preference_create: "cublasLtMatmulPreferenceCreate" (*mut RawPreference) -> Status;
+        preference_destroy: "cublasLtMatmulPreferenceDestroy" (RawPreference) -> Status;
+        preference_set: "cublasLtMatmulPreferenceSetAttribute" (RawPreference, PreferenceAttribute, *const c_void, usize) -> Status;
         heuristic: "cublasLtMatmulAlgoGetHeuristic" (
-            Handle, Handle, Handle, Handle, Handle, Handle, Handle, c_int, *mut Choice, *mut c_int,
+            RawLibrary, RawOperation, RawLayout, RawLayout, RawLayout, RawLayout, RawPreference,
+            c_int, *mut Choice, *mut c_int,
         ) -> Status;
         matmul: "cublasLtMatmul" (
-            Handle,
-            Handle,
+            RawLibrary,
+            RawOperation,
             *const c_void,
-            *const c_void, Handle,
-            *const c_void, Handle,
+            *const c_void, RawLayout,
+            *const c_void, RawLayout,
             *const c_void,
-            *const c_void, Handle,
-            *mut c_void, Handle,
+            *const c_void, RawLayout,
+            *mut c_void, RawLayout,
             *const Algorithm,
             *mut c_void, usize,
-            *mut c_void,
+            RawStream,
         ) -> Status;
     }
 }

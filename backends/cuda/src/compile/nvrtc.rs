@@ -1,6 +1,7 @@
 //! NVRTC, NVIDIA's compiler as a library, which needs neither a device nor a driver.
 
 use super::compiler::{Compiler, Image};
+use super::prebuilt::{Architecture, CudaVersion};
 use crate::headers::HEADERS;
 use gt_backend::ExecError;
 use gt_nvidia::{NVRTC, Opened};
@@ -8,20 +9,25 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
 type Program = *mut c_void;
+type NvrtcResult = c_int;
 
 gt_nvidia::functions! {
     /// The functions of NVRTC that GT uses, unchanged since CUDA 11.
     struct NvrtcFunctions {
-        version: "nvrtcVersion" (*mut c_int, *mut c_int) -> c_int;
-        error_string: "nvrtcGetErrorString" (c_int) -> *const c_char;
+        version: "nvrtcVersion" (*mut c_int, *mut c_int) -> NvrtcResult;
+        error_string: "nvrtcGetErrorString" (NvrtcResult) -> *const c_char;
         create: "nvrtcCreateProgram"
-            (*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> c_int;
-        destroy: "nvrtcDestroyProgram" (*mut Program) -> c_int;
-        compile: "nvrtcCompileProgram" (Program, c_int, *const *const c_char) -> c_int;
-        log_size: "nvrtcGetProgramLogSize" (Program, *mut usize) -> c_int;
-        log: "nvrtcGetProgramLog" (Program, *mut c_char) -> c_int;
-        cubin_size: "nvrtcGetCUBINSize" (Program, *mut usize) -> c_int;
-        cubin: "nvrtcGetCUBIN" (Program, *mut c_char) -> c_int;
+            (*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> NvrtcResult;
+        destroy: "nvrtcDestroyProgram" (*mut Program) -> NvrtcResult;
+        compile: "nvrtcCompileProgram" (Program, c_int, *const *const c_char) -> NvrtcResult;
+        log_size: "nvrtcGetProgramLogSize" (Program, *mut usize) -> NvrtcResult;
+        log: "nvrtcGetProgramLog" (Program, *mut c_char) -> NvrtcResult;
+        cubin_size: "nvrtcGetCUBINSize" (Program, *mut usize) -> NvrtcResult;
+        cubin: "nvrtcGetCUBIN" (Program, *mut c_char) -> NvrtcResult;
+        ptx_size: "nvrtcGetPTXSize" (Program, *mut usize) -> NvrtcResult;
+        ptx: "nvrtcGetPTX" (Program, *mut c_char) -> NvrtcResult;
+        supported_count: "nvrtcGetNumSupportedArchs" (*mut c_int) -> NvrtcResult;
+        supported: "nvrtcGetSupportedArchs" (*mut c_int) -> NvrtcResult;
     }
 }
 
@@ -29,7 +35,7 @@ gt_nvidia::functions! {
 pub struct Nvrtc {
     library: NvrtcFunctions,
     version: (c_int, c_int),
-    capability: u32,
+    architecture: Architecture,
     /// Further options, which are part of the identity.
     options: Vec<String>,
     /// The library of builtins, kept mapped.
@@ -62,7 +68,34 @@ impl Nvrtc {
         if status != 0 {
             return Err(format!("it does not say its version: {status}"));
         }
-        Ok(Nvrtc { library, version, capability, options: Vec::new(), _builtins })
+        let architecture = Architecture::Device(capability);
+        Ok(Nvrtc { library, version, architecture, options: Vec::new(), _builtins })
+    }
+
+    /// The same compiler for another architecture: an image for newer devices is PTX.
+    #[must_use]
+    pub fn for_architecture(mut self, architecture: Architecture) -> Nvrtc {
+        self.architecture = architecture;
+        self
+    }
+
+    /// The version of CUDA that the compiler is of.
+    pub fn version(&self) -> CudaVersion {
+        (self.version.0.unsigned_abs(), self.version.1.unsigned_abs())
+    }
+
+    /// The capabilities of devices that it compiles for.
+    ///
+    /// # Errors
+    /// NVRTC's.
+    pub fn supported(&self) -> Result<Vec<u32>, ExecError> {
+        let mut count = 0;
+        // SAFETY: `nvrtcGetNumSupportedArchs` writes one number, to the local `count`.
+        self.check(unsafe { (self.library.supported_count)(&raw mut count) }, "count", "its architectures")?;
+        let mut all = vec![0; count.unsigned_abs() as usize];
+        // SAFETY: `nvrtcGetSupportedArchs` writes as many numbers as it has reported, which is the length of `all`.
+        self.check(unsafe { (self.library.supported)(all.as_mut_ptr()) }, "list", "its architectures")?;
+        Ok(all.into_iter().map(c_int::unsigned_abs).collect())
     }
 
     /// The same compiler with further options, such as `-Xptxas=-v`.
@@ -100,7 +133,7 @@ impl Nvrtc {
         };
         self.check(status, "take", name)?;
         let program = Owned { library: &self.library, program };
-        let mut options = vec![text(&format!("--gpu-architecture=sm_{}", self.capability))?];
+        let mut options = vec![text(&format!("--gpu-architecture={}", self.architecture))?];
         for option in BASE_OPTIONS.iter().copied().chain(self.options.iter().map(String::as_str)) {
             options.push(text(option)?);
         }
@@ -111,12 +144,16 @@ impl Nvrtc {
         if status != 0 {
             return Err(ExecError::internal(format!("NVRTC does not compile {name}: {log}")));
         }
+        let (image_size, write_image) = match self.architecture {
+            Architecture::Device(_) => (self.library.cubin_size, self.library.cubin),
+            Architecture::Newer(_) => (self.library.ptx_size, self.library.ptx),
+        };
         let mut size = 0;
-        // SAFETY: `nvrtcGetCUBINSize` writes one number, to the local `size`.
-        self.check(unsafe { (self.library.cubin_size)(program.program, &raw mut size) }, "give", name)?;
+        // SAFETY: `nvrtcGetCUBINSize` and `nvrtcGetPTXSize` write one number, to the local `size`.
+        self.check(unsafe { image_size(program.program, &raw mut size) }, "give", name)?;
         let mut image = vec![0u8; size];
         // SAFETY: `image` has the size that NVRTC reported.
-        self.check(unsafe { (self.library.cubin)(program.program, image.as_mut_ptr().cast()) }, "give", name)?;
+        self.check(unsafe { write_image(program.program, image.as_mut_ptr().cast()) }, "give", name)?;
         Ok((image, log))
     }
 
@@ -132,6 +169,11 @@ impl Nvrtc {
 
 /// `--fmad=false`: products and sums are rounded separately, as on the CPU, except where the source says `fma`.
 const BASE_OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "--device-int128", "-default-device"];
+
+/// The options of every compilation but that of the architecture, as one line.
+pub fn base_options() -> String {
+    BASE_OPTIONS.join(" ")
+}
 
 struct Owned<'a> {
     library: &'a NvrtcFunctions,
@@ -162,7 +204,7 @@ impl Drop for Owned<'_> {
 impl Compiler for Nvrtc {
     fn identity(&self) -> String {
         let (major, minor) = self.version;
-        format!("nvrtc {major}.{minor} sm_{} {} {}", self.capability, BASE_OPTIONS.join(" "), self.options.join(" "))
+        format!("nvrtc {major}.{minor} {} {} {}", self.architecture, BASE_OPTIONS.join(" "), self.options.join(" "))
     }
 
     fn compile(&self, name: &str, source: &str) -> Result<Image, ExecError> {

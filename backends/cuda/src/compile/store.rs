@@ -55,7 +55,8 @@ impl Store {
     }
 }
 
-fn hash(kind: u8, identity: &str, source: &str) -> u64 {
+/// A hash of everything that an image depends on. Hashes of different kinds are independent.
+pub(super) fn hash(kind: u8, identity: &str, source: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (kind, identity, source).hash(&mut hasher);
     // An image depends on every header that its source includes.
@@ -82,7 +83,8 @@ fn included(source: &str) -> Vec<&'static Header> {
     all
 }
 
-fn checksum(image: &[u8]) -> [u8; 8] {
+/// A checksum, which finds bytes that a disk has changed.
+pub(super) fn checksum(image: &[u8]) -> [u8; 8] {
     let mut hasher = DefaultHasher::new();
     image.hash(&mut hasher);
     hasher.finish().to_le_bytes()

@@ -10,22 +10,31 @@ pub(super) type Raw = *mut c_void;
 /// `cudnnStatus_t`.
 pub(super) type Status = c_int;
 
+/// The library's types of handles and of numbers, each under a name of its own, so that a test compares them with its
+/// header.
+type RawHandle = Raw;
+type RawStream = Raw;
+type RawDescriptor = Raw;
+type DescriptorType = c_int;
+type AttributeName = c_int;
+type AttributeType = c_int;
+
 gt_nvidia::functions! {
     /// The functions of cuDNN 9 that GT uses.
     pub(super) struct DnnFunctions {
         version: "cudnnGetVersion" () -> usize;
         cuda_version: "cudnnGetCudartVersion" () -> usize;
-        create: "cudnnCreate" (*mut Raw) -> Status;
-        destroy: "cudnnDestroy" (Raw) -> Status;
-        set_stream: "cudnnSetStream" (Raw, Raw) -> Status;
+        create: "cudnnCreate" (*mut RawHandle) -> Status;
+        destroy: "cudnnDestroy" (RawHandle) -> Status;
+        set_stream: "cudnnSetStream" (RawHandle, RawStream) -> Status;
         status_text: "cudnnGetErrorString" (Status) -> *const c_char;
         last_error: "cudnnGetLastErrorString" (*mut c_char, usize) -> ();
-        descriptor_create: "cudnnBackendCreateDescriptor" (c_int, *mut Raw) -> Status;
-        descriptor_destroy: "cudnnBackendDestroyDescriptor" (Raw) -> Status;
-        descriptor_finalize: "cudnnBackendFinalize" (Raw) -> Status;
-        descriptor_set: "cudnnBackendSetAttribute" (Raw, c_int, c_int, i64, *const c_void) -> Status;
-        descriptor_get: "cudnnBackendGetAttribute" (Raw, c_int, c_int, i64, *mut i64, *mut c_void) -> Status;
-        execute: "cudnnBackendExecute" (Raw, Raw, Raw) -> Status;
+        descriptor_create: "cudnnBackendCreateDescriptor" (DescriptorType, *mut RawDescriptor) -> Status;
+        descriptor_destroy: "cudnnBackendDestroyDescriptor" (RawDescriptor) -> Status;
+        descriptor_finalize: "cudnnBackendFinalize" (RawDescriptor) -> Status;
+        descriptor_set: "cudnnBackendSetAttribute" (RawDescriptor, AttributeName, AttributeType, i64, *const c_void) -> Status;
+        descriptor_get: "cudnnBackendGetAttribute" (RawDescriptor, AttributeName, AttributeType, i64, *mut i64, *mut c_void) -> Status;
+        execute: "cudnnBackendExecute" (RawHandle, RawDescriptor, RawDescriptor) -> Status;
     }
 }
 

@@ -20,59 +20,73 @@ type Handle = *mut c_void;
 /// `CUresult`.
 type Status = c_uint;
 
+/// The driver's types of handles and of numbers, each under a name of its own, so that a test compares them with its
+/// header.
+type RawContext = Handle;
+type RawStream = Handle;
+type RawEvent = Handle;
+type RawPool = Handle;
+type RawModule = Handle;
+type RawFunction = Handle;
+type RawGraph = Handle;
+type RawGraphExec = Handle;
+type PoolAttribute = c_uint;
+type FunctionAttribute = c_uint;
+type CaptureMode = c_uint;
+
 gt_nvidia::functions! {
     /// The functions of the driver that GT uses, besides those that describe devices.
     struct DriverFunctions {
-        device_pool: "cuDeviceGetDefaultMemPool" (*mut Handle, c_int) -> Status;
-        retain_context: "cuDevicePrimaryCtxRetain" (*mut Handle, c_int) -> Status;
+        device_pool: "cuDeviceGetDefaultMemPool" (*mut RawPool, c_int) -> Status;
+        retain_context: "cuDevicePrimaryCtxRetain" (*mut RawContext, c_int) -> Status;
         release_context: "cuDevicePrimaryCtxRelease_v2" (c_int) -> Status;
-        set_current: "cuCtxSetCurrent" (Handle) -> Status;
+        set_current: "cuCtxSetCurrent" (RawContext) -> Status;
 
-        stream_create: "cuStreamCreate" (*mut Handle, c_uint) -> Status;
-        stream_synchronize: "cuStreamSynchronize" (Handle) -> Status;
-        stream_wait: "cuStreamWaitEvent" (Handle, Handle, c_uint) -> Status;
-        event_create: "cuEventCreate" (*mut Handle, c_uint) -> Status;
-        event_destroy: "cuEventDestroy_v2" (Handle) -> Status;
-        event_record: "cuEventRecord" (Handle, Handle) -> Status;
-        event_query: "cuEventQuery" (Handle) -> Status;
-        event_synchronize: "cuEventSynchronize" (Handle) -> Status;
-        event_elapsed: "cuEventElapsedTime" (*mut f32, Handle, Handle) -> Status;
+        stream_create: "cuStreamCreate" (*mut RawStream, c_uint) -> Status;
+        stream_synchronize: "cuStreamSynchronize" (RawStream) -> Status;
+        stream_wait: "cuStreamWaitEvent" (RawStream, RawEvent, c_uint) -> Status;
+        event_create: "cuEventCreate" (*mut RawEvent, c_uint) -> Status;
+        event_destroy: "cuEventDestroy_v2" (RawEvent) -> Status;
+        event_record: "cuEventRecord" (RawEvent, RawStream) -> Status;
+        event_query: "cuEventQuery" (RawEvent) -> Status;
+        event_synchronize: "cuEventSynchronize" (RawEvent) -> Status;
+        event_elapsed: "cuEventElapsedTime" (*mut f32, RawEvent, RawEvent) -> Status;
 
-        pool_attribute: "cuMemPoolSetAttribute" (Handle, c_uint, *mut c_void) -> Status;
-        pool_trim: "cuMemPoolTrimTo" (Handle, usize) -> Status;
-        alloc_async: "cuMemAllocAsync" (*mut DevicePtr, usize, Handle) -> Status;
-        free_async: "cuMemFreeAsync" (DevicePtr, Handle) -> Status;
+        pool_attribute: "cuMemPoolSetAttribute" (RawPool, PoolAttribute, *mut c_void) -> Status;
+        pool_trim: "cuMemPoolTrimTo" (RawPool, usize) -> Status;
+        alloc_async: "cuMemAllocAsync" (*mut DevicePtr, usize, RawStream) -> Status;
+        free_async: "cuMemFreeAsync" (DevicePtr, RawStream) -> Status;
         alloc: "cuMemAlloc_v2" (*mut DevicePtr, usize) -> Status;
         free: "cuMemFree_v2" (DevicePtr) -> Status;
         memory_info: "cuMemGetInfo_v2" (*mut usize, *mut usize) -> Status;
-        fill: "cuMemsetD8Async" (DevicePtr, c_uchar, usize, Handle) -> Status;
-        copy: "cuMemcpyDtoDAsync_v2" (DevicePtr, DevicePtr, usize, Handle) -> Status;
-        upload: "cuMemcpyHtoDAsync_v2" (DevicePtr, *const c_void, usize, Handle) -> Status;
-        download: "cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePtr, usize, Handle) -> Status;
+        fill: "cuMemsetD8Async" (DevicePtr, c_uchar, usize, RawStream) -> Status;
+        copy: "cuMemcpyDtoDAsync_v2" (DevicePtr, DevicePtr, usize, RawStream) -> Status;
+        upload: "cuMemcpyHtoDAsync_v2" (DevicePtr, *const c_void, usize, RawStream) -> Status;
+        download: "cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePtr, usize, RawStream) -> Status;
         host_alloc: "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint) -> Status;
         host_free: "cuMemFreeHost" (*mut c_void) -> Status;
         host_register: "cuMemHostRegister_v2" (*mut c_void, usize, c_uint) -> Status;
         host_unregister: "cuMemHostUnregister" (*mut c_void) -> Status;
 
-        module_load: "cuModuleLoadData" (*mut Handle, *const c_void) -> Status;
-        module_function: "cuModuleGetFunction" (*mut Handle, Handle, *const c_char) -> Status;
-        function_attribute: "cuFuncSetAttribute" (Handle, c_uint, c_int) -> Status;
+        module_load: "cuModuleLoadData" (*mut RawModule, *const c_void) -> Status;
+        module_function: "cuModuleGetFunction" (*mut RawFunction, RawModule, *const c_char) -> Status;
+        function_attribute: "cuFuncSetAttribute" (RawFunction, FunctionAttribute, c_int) -> Status;
         launch: "cuLaunchKernel" (
-            Handle,
+            RawFunction,
             c_uint, c_uint, c_uint,
             c_uint, c_uint, c_uint,
             c_uint,
-            Handle,
+            RawStream,
             *mut *mut c_void,
             *mut *mut c_void,
         ) -> Status;
 
-        capture_begin: "cuStreamBeginCapture_v2" (Handle, c_uint) -> Status;
-        capture_end: "cuStreamEndCapture" (Handle, *mut Handle) -> Status;
-        graph_destroy: "cuGraphDestroy" (Handle) -> Status;
-        graph_instantiate: "cuGraphInstantiateWithFlags" (*mut Handle, Handle, c_ulonglong) -> Status;
-        graph_launch: "cuGraphLaunch" (Handle, Handle) -> Status;
-        graph_exec_destroy: "cuGraphExecDestroy" (Handle) -> Status;
+        capture_begin: "cuStreamBeginCapture_v2" (RawStream, CaptureMode) -> Status;
+        capture_end: "cuStreamEndCapture" (RawStream, *mut RawGraph) -> Status;
+        graph_destroy: "cuGraphDestroy" (RawGraph) -> Status;
+        graph_instantiate: "cuGraphInstantiateWithFlags" (*mut RawGraphExec, RawGraph, c_ulonglong) -> Status;
+        graph_launch: "cuGraphLaunch" (RawGraphExec, RawStream) -> Status;
+        graph_exec_destroy: "cuGraphExecDestroy" (RawGraphExec) -> Status;
     }
 }
 
@@ -224,6 +238,11 @@ impl CudaDriver {
             cuda.pool = Some(pool);
         }
         Ok(cuda)
+    }
+
+    /// The newest CUDA version that the driver supports, major and minor.
+    pub fn version(&self) -> (u32, u32) {
+        (self.version / 1000, self.version % 1000 / 10)
     }
 
     /// The newest CUDA major version that the driver supports: 13 for 13.x.
@@ -528,7 +547,8 @@ impl Driver for CudaDriver {
     fn load(&self, image: &[u8]) -> Result<Module> {
         let api = self.api()?;
         let mut module = std::ptr::null_mut();
-        // SAFETY: the driver reads the image, whose header contains its length, only during the call.
+        // SAFETY: the driver reads the image only during the call. A cubin's header contains its length, and PTX ends
+        // with a zero byte: `Nvrtc` makes them so, and `Prebuilt` checks it.
         api.check("cuModuleLoadData", unsafe { (api.module_load)(&raw mut module, image.as_ptr().cast()) })?;
         Ok(Module(number(module)))
     }

@@ -1,6 +1,6 @@
 //! Cross-entropy and negative log-likelihood of class indices, and their gradients.
 
-use super::row_plan::{FLOATS, KEPT, Numbers, RowPlan, VARIANTS, VECTORS, extent, packs, tensor};
+use super::row_plan::{FLOATS, KEPT, Numbers, RowPlan, VARIANTS, VECTORS, bounds, extent, packs, tensor};
 use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, Grid, Param};
 use crate::error::Result;
@@ -15,14 +15,15 @@ pub(super) static LOSS: Template = Template {
     code: |key| {
         let (name, t) = (key.name(), key.dtypes[0].map_or("f32", c_name));
         let (scores, packs) = (matches!(key.op, Some(Op::CrossEntropy | Op::CrossEntropyBackward)), packs(key));
+        let bounds = bounds(key);
         match key.op {
             Some(Op::CrossEntropy | Op::NllLoss) => format!(
-                "GT_KERNEL(1024) {name}({t}* to, f64* losses, const {t}* from, Targets targets, i64 rows, u32 size) {{
+                "GT_KERNEL({bounds}) {name}({t}* to, f64* losses, const {t}* from, Targets targets, i64 rows, u32 size) {{
     class_loss<{t}, {scores}, {packs}>(to, losses, from, targets, rows, size);
 }}"
             ),
             _ => format!(
-                "GT_KERNEL(1024) {name}({t}* to, const {t}* grads, i64 step, const {t}* from, const f64* totals, bool mean,
+                "GT_KERNEL({bounds}) {name}({t}* to, const {t}* grads, i64 step, const {t}* from, const f64* totals, bool mean,
                        Targets targets, i64 rows, u32 size) {{
     class_loss_backward<{t}, {scores}, {packs}>(to, grads, step, from, totals, mean, targets, rows, size);
 }}"

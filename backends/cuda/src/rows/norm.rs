@@ -1,6 +1,6 @@
 //! Layer normalization and RMS normalization, and their gradients.
 
-use super::row_plan::{Numbers, RowPlan, extent, keys, number, packs, tensor};
+use super::row_plan::{Numbers, RowPlan, bounds, extent, keys, number, packs, tensor};
 use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, Grid};
 use crate::error::Result;
@@ -21,20 +21,21 @@ pub(super) static NORM: Template = Template {
     code: |key| {
         let (name, t) = (key.name(), key.dtypes[0].map_or("f32", c_name));
         let (centre, packs) = (key.op.is_some_and(centres), packs(key));
+        let bounds = bounds(key);
         let rows = "i64 rows, i64 columns, u32 size";
         match key.op {
             Some(Op::LayerNorm | Op::RmsNorm) => format!(
-                "GT_KERNEL(1024) {name}({t}* to, const {t}* from, Numbers weight, Numbers bias, f64 eps, {rows}) {{
+                "GT_KERNEL({bounds}) {name}({t}* to, const {t}* from, Numbers weight, Numbers bias, f64 eps, {rows}) {{
     norm<{t}, {centre}, {packs}>(to, from, weight, bias, eps, rows, columns, size);
 }}"
             ),
             Some(Op::LayerNormBackward | Op::RmsNormBackward) => format!(
-                "GT_KERNEL(1024) {name}({t}* to, const {t}* grad, const {t}* from, Numbers weight, f64 eps, {rows}) {{
+                "GT_KERNEL({bounds}) {name}({t}* to, const {t}* grad, const {t}* from, Numbers weight, f64 eps, {rows}) {{
     norm_backward<{t}, {centre}, {packs}>(to, grad, from, weight, eps, rows, columns, size);
 }}"
             ),
             _ => format!(
-                "GT_KERNEL(1024) {name}(Moments<Compute<{t}>::type>* to, const {t}* from, f64 eps, {rows}) {{
+                "GT_KERNEL({bounds}) {name}(Moments<Compute<{t}>::type>* to, const {t}* from, f64 eps, {rows}) {{
     norm_moments<{t}, {centre}, {packs}>(to, from, eps, rows, columns, size);
 }}"
             ),

@@ -11,6 +11,8 @@ use gt_ops::{DType, Meta, Op};
 /// Threads of a block whose teams are at most a warp; and the largest team, which is a whole block.
 pub(crate) const THREADS: usize = 256;
 pub(crate) const THREADS_MAX: usize = 1024;
+/// The largest team where each thread needs more registers than 64, of which a block of [`THREADS_MAX`] has no more.
+const THREADS_MAX_OF_MANY_REGISTERS: usize = 512;
 /// The most blocks of a launch; they take further rows in a grid-stride loop.
 pub(crate) const BLOCKS_MAX: usize = 1 << 20;
 
@@ -41,6 +43,24 @@ pub(crate) fn packs(key: &KernelKey) -> String {
     format!("{lanes}, {}", if key.variant & KEPT != 0 { kept(dtype) / lanes } else { 0 })
 }
 
+/// Whether a thread needs many registers: it keeps a row's elements and, without vectors, the place of each, or numbers
+/// of two registers each.
+fn needs_many_registers(dtype: DType, variant: u32) -> bool {
+    variant & KEPT != 0 && (variant & VECTORS == 0 || dtype == DType::F64)
+}
+
+/// The bounds of a kernel's launches, as `GT_KERNEL` takes them. Where they say that one block of a multiprocessor is
+/// enough, the assembler does not spill registers for more: rows in registers are all loaded at once, and vectors of
+/// long rows have enough loads in flight.
+pub(crate) fn bounds(key: &KernelKey) -> String {
+    let dtype = key.dtypes[0].unwrap_or(DType::F32);
+    match key.variant {
+        variant if needs_many_registers(dtype, variant) => format!("{THREADS_MAX_OF_MANY_REGISTERS}, 1"),
+        VECTORS if dtype != DType::F64 => format!("{THREADS_MAX}, 1"),
+        _ => THREADS_MAX.to_string(),
+    }
+}
+
 /// How rows are assigned to threads.
 pub(crate) struct RowPlan {
     pub(crate) variant: u32,
@@ -62,8 +82,11 @@ impl RowPlan {
             let team = columns.div_ceil(kept).next_power_of_two().clamp(64, THREADS_MAX);
             (team, team)
         };
-        let fits = columns <= team * kept;
-        let variant = if vectors { VECTORS } else { 0 } | if fits { KEPT } else { 0 };
+        let vectors = if vectors { VECTORS } else { 0 };
+        let team_max =
+            if needs_many_registers(dtype, vectors | KEPT) { THREADS_MAX_OF_MANY_REGISTERS } else { THREADS_MAX };
+        let fits = columns <= team * kept && team <= team_max;
+        let variant = vectors | if fits { KEPT } else { 0 };
         let blocks = rows.div_ceil(threads / team).clamp(1, BLOCKS_MAX);
         RowPlan { variant, team, grid: Grid::new(blocks as u32, threads as u32) }
     }
@@ -109,5 +132,31 @@ impl CudaBackend {
             }
             _ => Ok((Numbers { first: 0, number: number(inputs, i)? }, None)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::TEMPLATES;
+
+    #[test]
+    fn a_block_has_no_more_threads_than_its_kernel_is_compiled_for() {
+        let template = TEMPLATES.iter().find(|template| template.name == "norm").unwrap();
+        for dtype in FLOATS {
+            for columns in (1..40).chain([255, 256, 511, 512, 513, 4095, 4096, 4100, 8191, 8192, 8193, 16_384, 20_001])
+            {
+                for place in [0, 2] {
+                    let RowPlan { variant, team, grid } = RowPlan::new(dtype, (3, columns), &[place]);
+                    let key = KernelKey::new(template, Some(Op::LayerNorm), Some(dtype), variant);
+                    let most: u32 = bounds(&key).split(',').next().unwrap().parse().unwrap();
+                    assert!(grid.threads <= most, "{dtype}, {columns} columns: {} threads of {most}", grid.threads);
+                    assert!(variant & KEPT == 0 || columns <= team * kept(dtype), "{dtype}, {columns} columns");
+                }
+            }
+        }
+        // A row of odd length is in registers of up to 512 threads, one of vectors in those of 1,024.
+        let variant = |columns| RowPlan::new(DType::F32, (1, columns), &[0]).variant;
+        assert_eq!([8191, 8193, 16_384, 16_388].map(variant), [KEPT, 0, VECTORS | KEPT, VECTORS]);
     }
 }

@@ -1,6 +1,6 @@
 //! Softmax, log-softmax, and their gradients.
 
-use super::row_plan::{RowPlan, extent, keys, packs};
+use super::row_plan::{RowPlan, bounds, extent, keys, packs};
 use crate::backend::CudaBackend;
 use crate::driver::Args;
 use crate::error::Result;
@@ -14,14 +14,15 @@ pub(crate) static SOFTMAX: Template = Template {
     code: |key| {
         let (name, t) = (key.name(), key.dtypes[0].map_or("f32", c_name));
         let (log, packs) = (matches!(key.op, Some(Op::LogSoftmax | Op::LogSoftmaxBackward)), packs(key));
+        let bounds = bounds(key);
         match key.op {
             Some(Op::Softmax | Op::LogSoftmax) => format!(
-                "GT_KERNEL(1024) {name}({t}* to, const {t}* from, i64 rows, i64 columns, u32 size) {{
+                "GT_KERNEL({bounds}) {name}({t}* to, const {t}* from, i64 rows, i64 columns, u32 size) {{
     softmax<{t}, {log}, {packs}>(to, from, rows, columns, size);
 }}"
             ),
             _ => format!(
-                "GT_KERNEL(1024) {name}({t}* to, const {t}* grad, const {t}* out, i64 rows, i64 columns, u32 size) {{
+                "GT_KERNEL({bounds}) {name}({t}* to, const {t}* grad, const {t}* out, i64 rows, i64 columns, u32 size) {{
     softmax_backward<{t}, {log}, {packs}>(to, grad, out, rows, columns, size);
 }}"
             ),

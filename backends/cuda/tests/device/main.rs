@@ -20,7 +20,8 @@ mod rows;
 mod worker;
 
 use gt_cuda::blas::emulated::EmulatedBlas;
-use gt_cuda::compile::Nvrtc;
+use gt_cuda::compile::nvrtc::base_options;
+use gt_cuda::compile::{Nvrtc, Prebuilt};
 use gt_cuda::driver::cuda::{CudaDriver, OpenError};
 use gt_cuda::driver::emulated::{Emulated, EmulatedChecks, Gxx, test_store};
 use gt_cuda::{CudaBackend, Driver};
@@ -80,8 +81,13 @@ fn nvidias(memory_bytes_limit: usize, multiplier: Multiplier) -> Result<CudaBack
     let driver = CudaDriver::open(ORDINAL)?;
     let capability = driver.properties().capability;
     let compiler = gt_nvidia::NVRTC.open(Some(driver.version_major()), |opened| Nvrtc::bind(opened, capability))?;
-    CudaBackend::new(Arc::new(driver), Box::new(compiler), test_store(), memory_bytes_limit)
-        .map_err(|why| OpenError::Refused { ordinal: ORDINAL, why })
+    let prebuilt = Prebuilt::installed(capability, driver.version(), &base_options());
+    let backend = CudaBackend::new(Arc::new(driver), Box::new(compiler), test_store(), memory_bytes_limit);
+    let backend = backend.map_err(|why| OpenError::Refused { ordinal: ORDINAL, why })?;
+    Ok(match prebuilt {
+        Some(prebuilt) => backend.with_prebuilt(prebuilt),
+        None => backend,
+    })
 }
 
 /// Whether the tests' device is one of NVIDIA's.

@@ -19,9 +19,10 @@ fn backends() -> (CudaBackend, CpuBackend) {
 }
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
-/// Rows that are empty, of one element, odd, of whole packs, longer than a warp's registers hold, than a block's.
-const SHAPES: [&[usize]; 9] =
-    [&[0, 3], &[2, 0], &[1], &[5, 1], &[3, 7], &[2, 3, 64], &[4, 515], &[2, 1024], &[2, 16_640]];
+/// Rows that are empty, of one element, odd, of whole packs, longer than a warp's registers hold, than those of a block
+/// without vectors, than a block's.
+const SHAPES: [&[usize]; 10] =
+    [&[0, 3], &[2, 0], &[1], &[5, 1], &[3, 7], &[2, 3, 64], &[4, 515], &[2, 1024], &[1, 8193], &[2, 16_640]];
 
 fn meta(dims: &[usize], dtype: DType) -> Meta {
     Meta::new(Shape::new(dims).expect("a shape of the test"), dtype)
@@ -122,7 +123,9 @@ fn losses() {
     for dtype in FLOATS {
         for (samples, classes) in cases {
             for reduction in [LossReduction::None, LossReduction::Mean, LossReduction::Sum] {
-                for (smoothing, weighted) in [(0.0, false), (0.1, true), (0.1, false), (0.0, true)] {
+                // Long rows take the detector of races minutes, and differ in how they are read alone.
+                let kinds = [(0.1, true), (0.0, false), (0.1, false), (0.0, true)];
+                for &(smoothing, weighted) in &kinds[..if classes > 10_000 { 1 } else { kinds.len() }] {
                     let x = tensor(&mut numbers, &[samples, classes], dtype);
                     let mut index = indices(&mut numbers, samples, classes, -100);
                     if samples == 1 {

@@ -2,6 +2,7 @@
 //! memory, and to the instructions that its source is written for.
 #![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
 
+mod prebuilt;
 mod resources;
 mod sass;
 
