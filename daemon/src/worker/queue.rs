@@ -88,6 +88,10 @@ pub struct Queue<W> {
     /// The steps that are queued or running, in the order in which their reports will come.
     in_flight: StepsInFlight,
     queued_ns: u64,
+    /// The session of the first of them that is expected to take any time, and whether some of these are another
+    /// session's: if not, its time need not be summed up.
+    owner: SessionSlot,
+    is_mixed: bool,
     /// The expected time of the light steps among them, nanoseconds.
     light_ns: u64,
     /// The time of the steps that have overtaken the oldest one, nanoseconds.
@@ -250,6 +254,8 @@ impl<W: Wire> Queue<W> {
             backlog: VecDeque::new(),
             in_flight: StepsInFlight::default(),
             queued_ns: 0,
+            owner: SessionSlot::default(),
+            is_mixed: false,
             light_ns: 0,
             overtook_ns: 0,
             limit: QueueLimit::SOLE,
@@ -310,8 +316,13 @@ impl<W: Wire> Queue<W> {
         if oldest.expected_ns <= LIGHT_NS_MAX && ran_ns <= LIGHT_NS_MAX {
             return None;
         }
-        let own = self.in_flight.iter().filter(|sent| sent.owner == oldest.owner);
-        let outstanding_ns = own.map(|sent| sent.expected_ns).sum::<u64>() as i64 - ran_ns as i64;
+        let own_ns = if self.is_mixed || self.owner != oldest.owner {
+            let own = self.in_flight.iter().filter(|sent| sent.owner == oldest.owner);
+            own.map(|sent| sent.expected_ns).sum()
+        } else {
+            self.queued_ns
+        };
+        let outstanding_ns = own_ns as i64 - ran_ns as i64;
         Some(PreemptedStep { owner: oldest.owner, outstanding_ns, ran_ns })
     }
 
@@ -357,6 +368,12 @@ impl<W: Wire> Queue<W> {
 
     #[inline]
     fn note_sent(&mut self, sent: &SentStep) {
+        if sent.expected_ns > 0 {
+            if self.queued_ns == 0 {
+                (self.owner, self.is_mixed) = (sent.owner, false);
+            }
+            self.is_mixed |= sent.owner != self.owner;
+        }
         self.queued_ns += sent.expected_ns;
         self.light_ns += sent.light_ns();
         self.progressed |= self.in_flight.is_empty();
