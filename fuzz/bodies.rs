@@ -8,7 +8,7 @@ use crate::streams::{self, Dice};
 use gt_bridge::frame::{self, Frame};
 use gt_bridge::handshake::{HandshakeReply, HandshakeRequest};
 use gt_bridge::lasting_link::FrameAssembly;
-use gt_bridge::link_frame::LinkFrame;
+use gt_bridge::link_frame::{LinkFrame, read_shared_slots};
 use gt_ops::cost::cost;
 use gt_ops::event::{Event, LogLine};
 use gt_ops::infer::{InputMeta, infer};
@@ -194,6 +194,14 @@ pub fn links(bytes: &[u8]) {
     for frame in &frames {
         match LinkFrame::decode(frame) {
             Ok(LinkFrame::Slots { slots, .. }) => assert_eq!(slots.len() * size_of::<Slot>() + 5, frame.len()),
+            Ok(LinkFrame::SharedSlots(rest)) => {
+                let mut taken = 0;
+                let read = read_shared_slots(rest, |_, _| taken += 1);
+                assert!(taken * size_of::<Slot>() <= rest.len());
+                if let Err(why) = read {
+                    assert!(why.ends_with("bytes of shared slots are too few"), "{why}");
+                }
+            }
             Ok(LinkFrame::Message(rest)) => assert_eq!(rest.len() + 1, frame.len()),
             Ok(LinkFrame::Data { bytes, .. }) => assert_eq!(bytes.len() + 25, frame.len()),
             Err(why) => assert!(why.starts_with("a frame of"), "{why}"),

@@ -208,7 +208,8 @@ impl LastingLink {
         self.push(state, parts)
     }
 
-    /// As [`send`](Self::send), without waiting: for the reader's thread, which takes the acknowledgements.
+    /// As [`send`](Self::send), without waiting: for the reader's thread, which takes the acknowledgements, and for
+    /// bytes that are limited otherwise.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -256,6 +257,11 @@ impl LastingLink {
         state.attached = Some((connection, received));
         self.0.changed.notify_all();
         Ok(())
+    }
+
+    /// Whether `other` is the same side of the same link.
+    pub fn is_same(&self, other: &LastingLink) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Whether there is a connection.

@@ -23,6 +23,8 @@ pub enum LinkFrame<'a> {
         /// The slots.
         slots: Vec<Slot>,
     },
+    /// Slots of several workers' rings, as [`push_shared_slots`] writes them; [`read_shared_slots`] reads them.
+    SharedSlots(&'a [u8]),
     /// Bytes of an arena.
     Data {
         /// The worker.
@@ -41,6 +43,9 @@ pub enum LinkFrame<'a> {
 const MESSAGE: u8 = 0;
 const SLOTS: u8 = 1;
 const DATA: u8 = 2;
+const SHARED_SLOTS: u8 = 3;
+/// The bytes before the slots of a piece: the set of its workers, and the number of its slots.
+const SHARED_HEADER_BYTES: usize = 20;
 const DATA_HEADER_BYTES: usize = 25;
 
 impl LinkFrame<'_> {
@@ -66,9 +71,48 @@ impl LinkFrame<'_> {
                 offset: long(16).ok_or_else(invalid)?,
                 bytes: rest.get(DATA_HEADER_BYTES - 1..).ok_or_else(invalid)?,
             }),
+            SHARED_SLOTS => Ok(LinkFrame::SharedSlots(rest)),
             _ => Err(invalid()),
         }
     }
+}
+
+/// Appends slots that several workers get to the bytes of a frame. `workers` is a set of workers, one bit each.
+pub fn push_shared_slots(frame: &mut Vec<u8>, workers: [u64; 2], slots: &[Slot]) {
+    frame.reserve(SHARED_HEADER_BYTES + slots.len() * SLOT_BYTES);
+    workers.iter().for_each(|word| frame.extend_from_slice(&word.to_le_bytes()));
+    frame.extend_from_slice(&(slots.len() as u32).to_le_bytes());
+    slots.iter().flatten().for_each(|word| frame.extend_from_slice(&word.to_le_bytes()));
+}
+
+/// Calls `take` for each slot of such a frame, in order, with the set of the workers that get it.
+///
+/// # Errors
+/// The bytes are not those of such a frame. The slots before were taken.
+pub fn read_shared_slots(mut frame: &[u8], mut take: impl FnMut([u64; 2], Slot)) -> Result<(), String> {
+    while !frame.is_empty() {
+        let cut = || format!("{} bytes of shared slots are too few", frame.len());
+        let (header, rest) = frame.split_first_chunk::<SHARED_HEADER_BYTES>().ok_or_else(cut)?;
+        let long = |at: usize| header[at..at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let count = header[16..].iter().rev().fold(0, |word, byte| word << 8 | usize::from(*byte));
+        let bytes = count.saturating_mul(SLOT_BYTES);
+        let (slots, rest) = rest.split_at_checked(bytes).ok_or_else(cut)?;
+        let workers = [long(0), long(8)];
+        slots_in(slots).for_each(|slot| take(workers, slot));
+        frame = rest;
+    }
+    Ok(())
+}
+
+/// Sends a frame of shared slots, without waiting while much is not acknowledged: the steps in flight are limited.
+///
+/// # Errors
+/// The link has ended.
+///
+/// # Panics
+/// If the frame is not shorter than [`LINK_FRAME_BYTES_MAX`].
+pub fn send_shared_slots(link: &LastingLink, frame: &[u8]) -> Result<(), LinkEnd> {
+    link.answer(&[&[SHARED_SLOTS], frame])
 }
 
 /// Sends a message.
@@ -111,6 +155,24 @@ pub fn send_data(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shared_slots_arrive_with_their_workers_in_order() {
+        let (mut frame, mut came) = (vec![SHARED_SLOTS], Vec::new());
+        push_shared_slots(&mut frame, [1 | 1 << 63, 1 << 62], &[[7; 8], [8; 8]]);
+        push_shared_slots(&mut frame, [2, 0], &[[9, 0, 0, 0, 0, 0, 0, u64::MAX]]);
+        let Ok(LinkFrame::SharedSlots(bytes)) = LinkFrame::decode(&frame) else { panic!("another frame") };
+        read_shared_slots(bytes, |workers, slot| came.push((workers, slot))).unwrap();
+        let first = [1 | 1 << 63, 1 << 62];
+        assert_eq!(came, [(first, [7; 8]), (first, [8; 8]), ([2, 0], [9, 0, 0, 0, 0, 0, 0, u64::MAX])]);
+        for cut in (1..bytes.len()).filter(|cut| *cut != SHARED_HEADER_BYTES + 2 * SLOT_BYTES) {
+            let told = read_shared_slots(&bytes[..cut], |_, _| {}).unwrap_err();
+            assert!(told.ends_with("bytes of shared slots are too few"), "{told}");
+        }
+        let mut huge = vec![0; SHARED_HEADER_BYTES];
+        huge[16..].fill(0xff);
+        assert!(read_shared_slots(&huge, |_, _| {}).is_err());
+    }
 
     #[test]
     fn bytes_that_are_no_frame_are_refused() {

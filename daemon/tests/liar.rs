@@ -68,7 +68,6 @@ fn sync(token: u64) -> Step {
         command: Command::Sync { token },
         out: None,
         fused_ns: None,
-        encoded: None,
         cost_ns: 200,
         expected_ns: 200,
         bytes: 64,
@@ -102,7 +101,7 @@ fn every_step_ends(lie: &str, end: WorkerEnd) {
         drive(&mut link, |link, _| link.info().state == WorkerState::Running);
     }
     for token in 1..=STEPS {
-        assert_eq!(link.submit(&sync(token)), Submission::Queued);
+        assert_eq!(link.submit(&sync(token), &[]), Submission::Queued);
     }
     link.flush();
     let mut next = 1;
@@ -133,7 +132,7 @@ fn odd_results_are_results() {
     link.open(OWNER, &std::sync::Arc::new(gt_backend::MemoryUsage::new(OWNER.session)));
     drive(&mut link, |link, _| link.info().state == WorkerState::Running);
     for token in 1..=STEPS {
-        link.submit(&sync(token));
+        link.submit(&sync(token), &[]);
     }
     link.flush();
     let mut ended = 0;

@@ -28,6 +28,7 @@ use crate::ledger::Ledger;
 use crate::log::InstructionLog;
 use crate::modifiers::links::Machine;
 use crate::modifiers::pipeline::Pipelines;
+use crate::nodes::relay::RelayPort;
 use crate::nodes::server::Nodes;
 use crate::quota::{QuotaConfig, QuotaTable};
 use crate::record_keeper::RecordKeeper;
@@ -48,8 +49,10 @@ use gt_protocol::{Notice, TcpStatus};
 use gt_shm::{SessionState, Socket, Spin};
 use nix::sys::signalfd::SignalFd;
 use rustix::event::{Timespec, epoll};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::time::{Duration, Instant};
@@ -100,6 +103,7 @@ enum WakeSource {
     Records,
     Tokens,
     Web,
+    Relay,
     Worker(usize),
     Socket(u64),
     Process(u64),
@@ -115,6 +119,7 @@ impl WakeSource {
             WakeSource::Records => 7,
             WakeSource::Tokens => 7 | 1 << 3,
             WakeSource::Web => 7 | 2 << 3,
+            WakeSource::Relay => 7 | 3 << 3,
             WakeSource::Worker(index) => 2 | (index as u64) << 3,
             WakeSource::Socket(serial) => 3 | serial << 3,
             WakeSource::Process(serial) => 4 | serial << 3,
@@ -133,7 +138,8 @@ impl WakeSource {
             6 => WakeSource::Reload,
             7 if number == 0 => WakeSource::Records,
             7 if number == 1 => WakeSource::Tokens,
-            7 => WakeSource::Web,
+            7 if number == 2 => WakeSource::Web,
+            7 => WakeSource::Relay,
             _ => WakeSource::Doorbell(number),
         }
     }
@@ -254,6 +260,8 @@ pub struct Dispatcher {
     compile: CompilePolicy,
     tcp: Option<TcpStatus>,
     nodes: Option<Arc<Nodes>>,
+    /// The way of steps to the workers of nodes; none if no node may join.
+    relay: Option<Rc<RefCell<RelayPort>>>,
     /// True if work was done since the ledger was last written.
     ledger_stale: bool,
     records: Option<RecordKeeper>,
@@ -327,6 +335,7 @@ impl Dispatcher {
             tokens,
             compile,
             tcp,
+            relay: nodes.as_ref().and_then(|nodes| nodes.take_relay_port()).map(|port| Rc::new(RefCell::new(port))),
             nodes,
             web,
             metrics,
@@ -345,6 +354,9 @@ impl Dispatcher {
         }
         if let Some(web) = &dispatcher.web {
             dispatcher.watch(web.bell(), WakeSource::Web)?;
+        }
+        if let Some(relay) = &dispatcher.relay {
+            dispatcher.watch(relay.borrow().bell(), WakeSource::Relay)?;
         }
         if let Some(records) = &dispatcher.records {
             dispatcher.watch(records.bell(), WakeSource::Records)?;
@@ -509,7 +521,8 @@ impl Dispatcher {
         };
         let sources = events.iter().map(|event| WakeSource::of(event.data.u64()));
         // Doorbells come first, as they cost little and programs wait behind them.
-        let is_bell = |source: &WakeSource| matches!(source, WakeSource::Doorbell(_) | WakeSource::Worker(_));
+        let is_bell =
+            |source: &WakeSource| matches!(source, WakeSource::Doorbell(_) | WakeSource::Worker(_) | WakeSource::Relay);
         sources.clone().filter(is_bell).for_each(|source| self.handle(source));
         let mut others: Vec<WakeSource> = sources.filter(|source| !is_bell(source)).collect();
         if !others.is_empty() {
@@ -538,6 +551,11 @@ impl Dispatcher {
             WakeSource::Web => self.web_asks(),
             WakeSource::Records => self.records_read(),
             WakeSource::Worker(_) => {}
+            WakeSource::Relay => {
+                if let Some(relay) = &self.relay {
+                    relay.borrow().silence();
+                }
+            }
             WakeSource::Doorbell(serial) => self.doorbell_rang(serial),
             WakeSource::Process(serial) => {
                 if let Some(slot) = self.slot_of_serial.get(&serial) {

@@ -70,6 +70,7 @@ impl Dispatcher {
             let present = session.present(self.present);
             let mut context = Context {
                 links: &mut self.links,
+                relay: self.relay.as_deref(),
                 groups: &mut self.groups,
                 pipeline: self.pipelines.of(present, &self.machines),
                 tape: &mut self.tape,

@@ -74,7 +74,8 @@ impl Dispatcher {
         };
         let name = info.name.clone();
         let device = WorkerDevice::of(kind).unwrap_or_else(WorkerDevice::host);
-        let taken = ProcessLink::adopt(socket, pid, number, device, info).and_then(|link| {
+        let relay = self.relay.as_ref();
+        let taken = ProcessLink::adopt(socket, pid, number, device, info, relay).and_then(|link| {
             self.watch(link.bell(), WakeSource::Worker(number))?;
             Ok(Box::new(link))
         });

@@ -12,14 +12,16 @@ use crate::worker::rank_assignment::{LocalRank, RankAssignment};
 use gt_backend::Site;
 use gt_bridge::handshake::ConnectError;
 use gt_bridge::lasting_link::{DialFailure, LastingLink, LinkEnd, LinkOptions, LinkRole};
-use gt_bridge::link_frame::{LinkFrame, send_message};
+use gt_bridge::link_frame::{LinkFrame, read_shared_slots, send_message};
 use gt_bridge::machine_port::{MachineConnection, dial};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::user_file;
 use gt_collectives::CollectiveError;
 use gt_config::WorkerKind;
 use gt_cpu::CpuOptions;
+use gt_ops::Workers;
 use gt_protocol::address::Fingerprint;
+use gt_shm::Slot;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::{HashMap, VecDeque};
@@ -278,6 +280,21 @@ struct FormingGroup {
 }
 
 impl AgentState {
+    /// Gives each worker its steps of a frame for several.
+    fn share(&self, frame: &[u8]) -> Result<(), String> {
+        let mut shares: HashMap<u32, Vec<Slot>> = HashMap::new();
+        read_shared_slots(frame, |workers, slot| {
+            let workers = Workers::from_words(workers).iter().map(|worker| worker as u32);
+            workers.for_each(|worker| shares.entry(worker).or_default().push(slot));
+        })?;
+        for (worker, slots) in shares {
+            if let Some(hosted) = self.workers.get(&worker) {
+                hosted.command(HostCommand::Slots(slots));
+            }
+        }
+        Ok(())
+    }
+
     /// Tells a worker its rank in a group, and its rank among those of this node if they are several.
     fn assign(&mut self, worker: u32, network: NetworkRank) {
         let (group, rank) = (network.group, network.rank);
@@ -339,6 +356,7 @@ impl Agent {
                 }
                 Ok(())
             }
+            LinkFrame::SharedSlots(bytes) => state.share(bytes),
             LinkFrame::Data { worker, session, arena, offset, bytes } => {
                 state.workers.get(&worker).map_or(Ok(()), |hosted| hosted.data((session, arena, offset), bytes))
             }

@@ -226,7 +226,7 @@ impl Serving {
             let mut ended = None;
             while let Some(news) = self.keeper.news() {
                 match news {
-                    News::Started { child, port } => self.started(child, *port)?,
+                    News::Started { child, port } => self.started(child, *port.ok_or("a process without rings")?)?,
                     News::Ended { end, why, .. } => {
                         ended = Some(why.map_or(end.to_string(), |why| format!("{end}: {why}")))
                     }

@@ -1,11 +1,11 @@
 //! Nodes: other machines whose workers this daemon uses.
 //!
 //! A node runs `gtd node`, its *agent*, which has one connection with the daemon and starts the node's workers as
-//! processes. Both ends of the connection are ordinary ends of rings, as with sessions by TCP: in the daemon a
-//! [`stand_in`] takes the place of each worker's process, and registers itself as a worker of this machine does; on the
-//! node a [`hosted_worker`] takes the daemon's place for the process. So neither the dispatcher nor a worker knows of
-//! the network. What travels are the slots of the two rings, and before them the bytes of the arenas that a step reads
-//! or a fetch has written.
+//! processes. In the daemon a [`stand_in`] takes the place of each worker's process, and registers itself as a worker
+//! of this machine does; it has a lane of the [`relay`] in place of rings, so that the dispatcher writes a step for
+//! several workers once. On the node a [`hosted_worker`] takes the daemon's place for the process, and has the daemon's
+//! ends of its rings. So neither the dispatcher nor a worker knows of the network. What travels are slots of steps and
+//! reports, and before them the bytes of the arenas that a step reads or a fetch has written.
 //!
 //! Tensors do not pass through the daemon when workers of several machines reshard them: each process of a worker has a
 //! [`data_port`], by which it reaches the others.
@@ -13,6 +13,7 @@
 //! - [`registry`]: the invitations, and the nodes that have joined, known by their certificates.
 //! - [`messages`]: what travels over a node's connection.
 //! - [`server`]: the daemon's end of the nodes' connections.
+//! - [`relay`]: the steps of all nodes' workers on their way from the dispatcher, and their reports.
 //! - [`stand_in`]: a node's worker, as the daemon's own machine sees it.
 //! - [`agent`]: the program `gtd node`.
 //! - [`hosted_worker`]: one worker of a node, as its agent sees it.
@@ -29,5 +30,6 @@ pub mod hosted_worker;
 pub mod link_speed;
 pub mod messages;
 pub mod registry;
+pub mod relay;
 pub mod server;
 pub mod stand_in;

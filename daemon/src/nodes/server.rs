@@ -5,6 +5,7 @@ use super::endpoint::{DataSetup, UcxUse};
 use super::link_speed::{MeasuredLink, measure};
 use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::registry::{Candidate, Registry};
+use super::relay::{Relay, RelayPort};
 use super::stand_in::{NodePlace, StandIn};
 use gt_bridge::lasting_link::{LastingLink, LinkEnd, LinkOptions, LinkRole};
 use gt_bridge::link_frame::{DATA_BYTES_MAX, LinkFrame, send_data, send_message};
@@ -43,6 +44,9 @@ pub struct Nodes {
     /// The daemon's socket, at which stand-ins register.
     socket: Arc<Path>,
     data: Arc<DataPort>,
+    relay: Arc<Relay>,
+    /// The dispatcher's end of the relay, until the dispatcher takes it.
+    relay_port: Mutex<Option<RelayPort>>,
     /// The nodes with a link, by name.
     joined: Mutex<HashMap<String, Arc<JoinedNode>>>,
 }
@@ -154,8 +158,9 @@ impl Nodes {
         let fingerprint = own.fingerprint().to_string();
         let data = DataPort::new(setup, own, address.port()).map_err(|error| error.to_string())?;
         data.publish();
-        let nodes =
-            Arc::new(Nodes { registry, address, fingerprint, socket: socket.into(), data, joined: Mutex::default() });
+        let (relay, relay_port) = Relay::start().map_err(|error| error.to_string())?;
+        let (socket, relay_port, joined) = (socket.into(), Mutex::new(Some(relay_port)), Mutex::default());
+        let nodes = Arc::new(Nodes { registry, address, fingerprint, socket, data, relay, relay_port, joined });
         let taking = nodes.clone();
         port.start(move |connection, request| match request {
             MachineRequest::Node(hello) => taking.take(connection, *hello),
@@ -173,6 +178,11 @@ impl Nodes {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<JoinedNode>>> {
         self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The dispatcher's end of the relay, at the first call.
+    pub fn take_relay_port(&self) -> Option<RelayPort> {
+        self.relay_port.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Makes an invitation. Returns the fingerprint of the daemon's certificate and the secret.
@@ -402,7 +412,7 @@ impl Nodes {
     /// Registers a worker of a node. Returns what disconnects when it has its number.
     fn stand_in(&self, node: &JoinedNode, worker: u32) -> std::io::Result<Option<Receiver<Infallible>>> {
         let (Some(link), Some(offered)) = (node.link(), node.offered.get(worker as usize)) else { return Ok(None) };
-        let stand_in = StandIn::new(link, worker);
+        let stand_in = StandIn::new(link, worker, self.relay.clone());
         if let Some(former) = node.lock().stand_ins.insert(worker, stand_in.clone()) {
             former.end();
         }
@@ -414,6 +424,7 @@ impl Nodes {
         let stand_in = |worker: u32| node.lock().stand_ins.get(&worker).cloned();
         match LinkFrame::decode(frame)? {
             LinkFrame::Slots { worker, slots } => stand_in(worker).map_or(Ok(()), |stand_in| stand_in.report(&slots)),
+            LinkFrame::SharedSlots(_) => Err("slots for several workers come from the daemon alone".into()),
             LinkFrame::Data { worker, session, arena, offset, bytes } => {
                 stand_in(worker).map_or(Ok(()), |stand_in| stand_in.data((session, arena, offset), bytes))
             }

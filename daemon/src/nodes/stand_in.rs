@@ -1,10 +1,13 @@
 //! The place of a node's worker on the daemon's machine.
 //!
-//! A stand-in registers at the daemon's socket as a worker's process does, and has such a process's ends of the rings.
-//! Steps go to the node, each after the arena bytes that it reads; reports come back, each after the bytes that its
-//! fetch has written. Two threads serve it: one for the steps, one for everything that must not wait behind them.
+//! A stand-in registers at the daemon's socket as a worker's process does, and has a lane of the
+//! [`relay`](super::relay) in place of such a process's rings. The relay sends most steps to the node; the stand-in
+//! sends those that the node gets after something else, such as the arena bytes that they read. Reports come back, each
+//! after the bytes that its fetch has written. Two threads serve it: one for such steps, one for everything that must
+//! not wait behind them.
 
 use super::messages::{OfferedWorker, ToNode, complete};
+use super::relay::{Lane, Relay};
 use crate::worker::process::life::{BEAT, BEAT_EVERY, CANCELLATION_BYTES, cancellation_of};
 use crate::worker::process::message::{Message, Ready};
 use crate::worker::step_wire::{StepHeader, StepKind};
@@ -14,12 +17,12 @@ use gt_ops::wire::{self, Command};
 use gt_protocol::limits::{HANDSHAKE_DEADLINE, REPLY_DEADLINE};
 use gt_protocol::{Hello, Role, WorkerOffer};
 use gt_shm::socket::MESSAGE_FDS_MAX;
-use gt_shm::{Arena, ClientPort, Completions, PortFds, Slot, Socket, Submitter};
+use gt_shm::{Arena, Slot, Socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::error::Error;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,8 +30,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most slots that are taken from the ring at one time.
-const SLOTS_AT_ONCE: usize = 256;
 /// The longest wait for steps before the state of the link is checked.
 const WAIT_SLICE: Duration = Duration::from_millis(500);
 /// A worker whose name is still taken by its former process tries again after this, for [`NAME_DEADLINE`].
@@ -56,14 +57,15 @@ pub struct StandIn {
     /// The number of the worker's process, which tells it from a former one in the same place.
     life: u64,
     link: LastingLink,
+    relay: Arc<Relay>,
     events: Sender<StandInEvent>,
     state: Mutex<StandInState>,
 }
 
 #[derive(Default)]
 struct StandInState {
-    /// The worker's end of the ring of reports, once it is ready.
-    reports: Option<Submitter>,
+    /// The worker's lane, once it is ready.
+    lane: Option<Arc<Lane>>,
     /// The arenas of all sessions, by session and number.
     arenas: HashMap<(u64, u32), Arena>,
     /// The connection with the daemon.
@@ -74,13 +76,13 @@ struct StandInState {
 }
 
 impl StandIn {
-    /// The place of worker `worker`, which is not registered yet.
-    pub fn new(link: LastingLink, worker: u32) -> Arc<StandIn> {
+    /// The place of worker `worker`, which is not registered yet. Its steps come by `relay`.
+    pub fn new(link: LastingLink, worker: u32, relay: Arc<Relay>) -> Arc<StandIn> {
         static LIVES: AtomicU64 = AtomicU64::new(0);
         let life = LIVES.fetch_add(1, Relaxed);
         let (events, coming) = channel();
         let state = Mutex::new(StandInState { coming: Some(coming), ..StandInState::default() });
-        Arc::new(StandIn { worker, life, link, events, state })
+        Arc::new(StandIn { worker, life, link, relay, events, state })
     }
 
     /// Registers the worker at the daemon's socket `path`, on a thread of its own. What is returned disconnects when
@@ -129,12 +131,17 @@ impl StandIn {
 
     /// Ends the worker: for the daemon, it has left.
     pub fn end(&self) {
-        let mut state = self.lock();
-        state.ended = true;
-        state.reports = None;
-        state.arenas.clear();
-        if let Some(socket) = &state.socket {
-            socket.shut_down();
+        let lane = {
+            let mut state = self.lock();
+            state.ended = true;
+            state.arenas.clear();
+            if let Some(socket) = &state.socket {
+                socket.shut_down();
+            }
+            state.lane.take()
+        };
+        if let Some(lane) = lane {
+            self.relay.close(&lane);
         }
     }
 
@@ -143,10 +150,9 @@ impl StandIn {
     /// # Errors
     /// There are more reports than steps.
     pub fn report(&self, slots: &[Slot]) -> Result<(), String> {
-        let mut state = self.lock();
+        let lane = self.lock().lane.clone();
         // The last reports of a worker that was given up are of no use.
-        let Some(reports) = &mut state.reports else { return Ok(()) };
-        reports.push_publish(slots).map_err(|_| "more reports than steps".to_owned())
+        lane.map_or(Ok(()), |lane| self.relay.report(&lane, slots))
     }
 
     /// Writes bytes that the node has fetched.
@@ -195,11 +201,18 @@ impl StandIn {
         drop(registering);
         let coming = self.lock().coming.take().ok_or("a stand-in runs once")?;
         let start = gt_protocol::link::recv(&socket, MESSAGE_FDS_MAX, REPLY_DEADLINE)?;
-        let (Message::Start { info, device, number, report_slots, work_slots, .. }, fds) = start else {
+        let (Message::Start { info, device, number, lane: Some(token), .. }, _) = start else {
             return Err("the daemon said something else before it said what this worker is".into());
         };
-        let fds: [OwnedFd; 3] = fds.try_into().map_err(|_| "other descriptors than a port's")?;
-        let (reports, steps) = ClientPort::connect(PortFds::from_array(fds), report_slots, work_slots)?.split();
+        let lane = self.relay.open(token, number, self.link.clone(), self.worker)?;
+        {
+            let mut state = self.lock();
+            if state.ended {
+                self.relay.close(&lane);
+                return Ok(());
+            }
+            state.lane = Some(lane.clone());
+        }
         send_message(&self.link, &ToNode::Start { worker: self.worker, life: self.life, info, device, number })?;
         let mut ready = match coming.recv_timeout(device.backend.ready_deadline) {
             Ok(StandInEvent::Ready(ready)) => ready,
@@ -208,14 +221,13 @@ impl StandIn {
         };
         ready.endpoint = ready.endpoint.map(|endpoint| complete(endpoint, &place.name, &place.host));
         let ((lifeline, given), (cancellations, raised)) = (Socket::pair()?, Socket::pair()?);
-        self.lock().reports = Some(reports);
         gt_protocol::link::send(&socket, &*ready, &[given.as_fd(), raised.as_fd()], HANDSHAKE_DEADLINE)?;
         // `given` stays open here: its end would be an event on `lifeline`.
         let (own, watched) = (self.clone(), socket.clone());
         let watch = move || own.watch(&watched, (&lifeline, &given), &cancellations);
         std::thread::Builder::new().name("gt-stand-in".into()).spawn(watch)?;
         drop(raised);
-        self.pass_on(&socket, steps)
+        self.pass_on(&socket, &lane)
     }
 
     /// Sends heartbeats to the daemon as long as the link lasts, and cancellations and the end to the node.
@@ -255,43 +267,36 @@ impl StandIn {
         self.end();
     }
 
-    /// Sends steps to the node until the worker ends.
-    fn pass_on(&self, socket: &Socket, mut steps: Completions) -> Result<(), Box<dyn Error>> {
-        let mut slots = [Slot::default(); SLOTS_AT_ONCE];
-        let mut batch = Vec::with_capacity(SLOTS_AT_ONCE);
+    /// Sends the steps that the relay leaves to this thread, until the worker ends.
+    fn pass_on(&self, socket: &Socket, lane: &Lane) -> Result<(), Box<dyn Error>> {
+        let (mut slots, mut batch) = (Vec::new(), Vec::new());
         let mut reader = StepReader::default();
         loop {
             if self.link.ended().is_some() || self.lock().ended || socket.is_hung_up() {
                 return Ok(());
             }
-            if !steps.wait_any(Duration::ZERO, WAIT_SLICE) {
+            if !lane.take_detoured(&mut slots, WAIT_SLICE) {
                 continue;
             }
-            loop {
-                let count = steps.pop_many(&mut slots);
-                for slot in &slots[..count] {
-                    match reader.read(slot)? {
-                        StepPart::Header(StepHeader { owner, kind }) => match kind {
-                            StepKind::Message => {
-                                self.send(&mut batch)?;
-                                self.take_arena(socket)?;
-                            }
-                            StepKind::Join { .. } => {
-                                self.send(&mut batch)?;
-                                self.take_rank(socket)?;
-                            }
-                            StepKind::Close => self.lock().arenas.retain(|(of, _), _| *of != owner.session),
-                            StepKind::DropArena { number } => drop(self.lock().arenas.remove(&(owner.session, number))),
-                            _ => {}
-                        },
-                        StepPart::Transfer { session } => self.send_read(session, slot)?,
-                        StepPart::Other => {}
-                    }
-                    batch.push(*slot);
+            for slot in &slots {
+                match reader.read(slot)? {
+                    StepPart::Header(StepHeader { owner, kind }) => match kind {
+                        StepKind::Message => {
+                            self.send(&mut batch)?;
+                            self.take_arena(socket)?;
+                        }
+                        StepKind::Join { .. } => {
+                            self.send(&mut batch)?;
+                            self.take_rank(socket)?;
+                        }
+                        StepKind::Close => self.lock().arenas.retain(|(of, _), _| *of != owner.session),
+                        StepKind::DropArena { number } => drop(self.lock().arenas.remove(&(owner.session, number))),
+                        _ => {}
+                    },
+                    StepPart::Transfer { session } => self.send_read(session, slot)?,
+                    StepPart::Other => {}
                 }
-                if count < slots.len() {
-                    break;
-                }
+                batch.push(*slot);
             }
             self.send(&mut batch)?;
         }

@@ -5,9 +5,9 @@ use super::{Context, STEP_NS, Session};
 use crate::table::{Content, Refusal, RefusalReason, WorkerTensor};
 use crate::tape::Tape;
 use crate::worker::fusion_window::is_large;
-use crate::worker::queue::{QueueLimit, are_light};
+use crate::worker::queue::{QueueLimit, are_light, shared_step};
 use crate::worker::reshard::traffic;
-use crate::worker::step::{Step, Submission, completes, subject};
+use crate::worker::step::{SharedStep, Step, Submission, completes, subject};
 use crate::worker::worker_link::WorkerLink;
 use gt_ops::event::{Event, EventKind, NO_WORKER, StepTime, Subject};
 use gt_ops::failure::{Failure, Fault};
@@ -19,8 +19,10 @@ use std::collections::HashSet;
 /// The clock is read again after a step whose estimate is at least this, nanoseconds.
 const TICK_COST_NS: u64 = 2_000;
 
-/// From this number of workers on, a command is encoded once for all; for fewer, allocating the memory takes longer.
-const ENCODED_ONCE_MIN: usize = 3;
+/// From this number of workers on, a step is encoded once for all; for fewer, allocating the memory takes longer.
+const SHARED_MIN: usize = 3;
+/// The same where there are nodes: the step is sent once to those of one node.
+const SHARED_WITH_NODES_MIN: usize = 2;
 
 impl Session {
     /// Passes a step through the modifiers and submits the steps that replace it.
@@ -248,6 +250,18 @@ impl Session {
 
     #[inline]
     fn hand_over(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+        match step.workers.first() {
+            Some(worker) if step.workers == Workers::one(worker) && !matches!(step.command, Command::Reshard(_)) => {
+                self.account(step, cx);
+                self.submit_to(worker, step, &[], None, cx)
+            }
+            _ => self.hand_over_to_several(step, cx),
+        }
+    }
+
+    /// Hands a step over to several workers, which get what is made once for all of them.
+    #[inline(never)]
+    fn hand_over_to_several(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         self.account(step, cx);
         let step = &*step;
         if let Command::Reshard(relocation) = &step.command {
@@ -260,28 +274,47 @@ impl Session {
                 }
             }
         }
+        let shared =
+            (step.workers.len() >= shared_min(cx)).then(|| shared_step(step, &mut self.encoder, cx.queue_limit));
+        let result = Some(result_words(step));
         for worker in step.workers.iter() {
-            let Some(link) = cx.links.get_mut(worker) else { continue };
-            match link.submit(step) {
-                Submission::Queued => {
-                    self.handed_over(step, worker as u16, cx);
-                    self.count_queued(step, worker, cx.workers);
-                }
-                Submission::Done(result) => {
-                    self.bill.done_ns += step.cost_ns;
-                    let (report, worker) = (step.report(result), worker as u16);
-                    match u16::try_from(step.expected_ns) {
-                        // The clock has not moved on since the event before.
-                        Ok(run_ns) if result.is_ok() && step.cost_ns < TICK_COST_NS => {
-                            self.ran(step, worker, run_ns, cx);
-                            self.settle(&report, worker, StepTime::Estimated(run_ns.into()), cx.links, cx.tape)?;
-                        }
-                        _ => {
-                            self.handed_over(step, worker, cx);
-                            cx.tape.tick();
-                            let time = StepTime::Estimated(step.expected_ns);
-                            self.finish(&report, worker, time, cx.links, cx.tape)?;
-                        }
+            self.submit_to(worker, step, shared.as_slice(), result, cx)?;
+        }
+        publish_if_awaited(cx);
+        Ok(())
+    }
+
+    /// Submits a step to one of its workers. `result` has the words of its result if these were made already.
+    #[inline(always)]
+    fn submit_to(
+        &mut self,
+        worker: usize,
+        step: &Step,
+        shared: &[SharedStep],
+        result: Option<[u64; 2]>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Violation> {
+        let Some(link) = cx.links.get_mut(worker) else { return Ok(()) };
+        match link.submit(step, shared) {
+            Submission::Queued => {
+                let words = result.unwrap_or_else(|| result_words(step));
+                self.handed_over(step, words, worker as u16, cx);
+                self.count_queued(step, worker, cx.workers);
+            }
+            Submission::Done(result) => {
+                self.bill.done_ns += step.cost_ns;
+                let (report, worker) = (step.report(result), worker as u16);
+                match u16::try_from(step.expected_ns) {
+                    // The clock has not moved on since the event before.
+                    Ok(run_ns) if result.is_ok() && step.cost_ns < TICK_COST_NS => {
+                        self.ran(step, worker, run_ns, cx);
+                        self.settle(&report, worker, StepTime::Estimated(run_ns.into()), cx.links, cx.tape)?;
+                    }
+                    _ => {
+                        self.handed_over(step, result_words(step), worker, cx);
+                        cx.tape.tick();
+                        let time = StepTime::Estimated(step.expected_ns);
+                        self.finish(&report, worker, time, cx.links, cx.tape)?;
                     }
                 }
             }
@@ -303,17 +336,22 @@ impl Session {
     }
 
     fn hand_over_group(&mut self, mut group: Vec<Step>, cx: &mut Context<'_>) -> Result<(), Violation> {
+        let mut shared = Vec::new();
         for step in &mut group {
             self.account(step, cx);
+            if step.workers.len() >= shared_min(cx) {
+                shared.push(shared_step(step, &mut self.encoder, cx.queue_limit));
+            }
+            let words = result_words(step);
             for worker in step.workers.iter() {
-                self.handed_over(step, worker as u16, cx);
+                self.handed_over(step, words, worker as u16, cx);
             }
         }
         let workers = group.first().map_or(Workers::NONE, |step| step.workers);
         for worker in workers.iter() {
             let Some(link) = cx.links.get_mut(worker) else { continue };
             let mut reports = Vec::new();
-            if link.submit_all(&group, &mut |step, result| reports.push(step.report(result))) {
+            if link.submit_all(&group, &shared, &mut |step, result| reports.push(step.report(result))) {
                 cx.tape.tick();
                 self.bill.done_ns += group.iter().map(|step| step.cost_ns).sum::<u64>();
                 for report in reports {
@@ -325,6 +363,7 @@ impl Session {
                 group.iter().for_each(|step| self.count_queued(step, worker, workers));
             }
         }
+        publish_if_awaited(cx);
         // The capacity is kept for the next group.
         group.clear();
         if self.group.capacity() < group.capacity() && self.group.is_empty() {
@@ -338,20 +377,16 @@ impl Session {
     fn account(&mut self, step: &mut Step, cx: &mut Context<'_>) {
         self.bill.served = true;
         step.expected_ns = self.correction.expect(step.cost_ns);
-        if step.workers.len() >= ENCODED_ONCE_MIN {
-            step.encoded = Some(self.encoder.encode(&step.command).into());
-        }
         // The budget counts the mean time over all workers.
         self.budget_ns -= step.expected_ns as i64 * step.workers.len() as i64 / cx.workers as i64;
     }
 
-    /// Writes to the tape that `worker` has a step.
+    /// Writes to the tape that `worker` has a step, whose result has these words.
     #[inline]
-    fn handed_over(&mut self, step: &Step, worker: u16, cx: &mut Context<'_>) {
+    fn handed_over(&mut self, step: &Step, [left, right]: [u64; 2], worker: u16, cx: &mut Context<'_>) {
         let subject = subject(&step.command);
         // The free of each tensor is on the tape already.
         if subject != Subject::Free {
-            let [left, right] = step.out.as_ref().map_or([0; 2], ResultMeta::words_of);
             self.event(cx, EventKind::WorkerSend, worker, subject, step.bytes, [step.origin, left, right]);
         }
     }
@@ -361,7 +396,7 @@ impl Session {
     fn ran(&mut self, step: &Step, worker: u16, run_ns: u16, cx: &mut Context<'_>) {
         let (subject, kind) = (subject(&step.command), EventKind::WorkerRun);
         if subject != Subject::Free {
-            let [left, right] = step.out.as_ref().map_or([0; 2], ResultMeta::words_of);
+            let [left, right] = result_words(step);
             let (time_ns, session, bytes, result) = (0, self.slot.session, step.bytes, step.origin);
             cx.tape.write(Event { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns });
         }
@@ -375,6 +410,26 @@ impl Session {
         }
         self.queued_at[worker] += 1;
         self.bill.queued_ns += step.expected_ns as f64 / workers as f64;
+    }
+}
+
+/// From this number of workers on, a step is encoded once for all of them.
+#[inline]
+fn shared_min(cx: &Context<'_>) -> usize {
+    if cx.relay.is_some() { SHARED_WITH_NODES_MIN } else { SHARED_MIN }
+}
+
+/// The dtype and sizes of a step's result, as they are on the tape.
+#[inline]
+fn result_words(step: &Step) -> [u64; 2] {
+    step.out.as_ref().map_or([0; 2], ResultMeta::words_of)
+}
+
+/// Publishes steps that all of their workers have got, if some of these are of nodes and have nothing else to do.
+#[inline]
+fn publish_if_awaited(cx: &mut Context<'_>) {
+    if let Some(relay) = cx.relay {
+        relay.borrow_mut().publish_if_awaited();
     }
 }
 

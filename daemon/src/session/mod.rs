@@ -18,6 +18,7 @@ use crate::fair_queue::{CostCorrection, SessionShare, VISIT_NS};
 use crate::hot_paths::plan::CopiedSlots;
 use crate::hot_paths::{CompilePolicy, HotPaths};
 use crate::modifiers::pipeline::{Pipeline, SessionWorkers};
+use crate::nodes::relay::RelayPort;
 use crate::operation_counts::OperationCounts;
 use crate::signals::Signals;
 use crate::table::TensorTable;
@@ -36,6 +37,7 @@ use gt_ops::{TensorId, Workers};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_NUMBERED_MAX, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
 use gt_protocol::{CollectiveTraffic, DeviceSet, Quota, RefusalCode, Refused, bytes_text};
 use gt_shm::{Arena, DaemonPort, SessionState};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -56,6 +58,8 @@ const ARENA_GROWTH_BYTES_MAX: u64 = 1 << 30;
 pub struct Context<'a> {
     /// The workers.
     pub links: &'a mut [Box<dyn WorkerLink>],
+    /// The way of steps to the workers of nodes; none if no node may join.
+    pub relay: Option<&'a RefCell<RelayPort>>,
     /// The workers' groups, for reshards.
     pub groups: &'a mut Groups,
     /// The modifiers that steps pass through.

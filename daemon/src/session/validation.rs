@@ -441,7 +441,6 @@ impl Session {
             command,
             out: None,
             fused_ns: None,
-            encoded: None,
             cost_ns,
             expected_ns: cost_ns,
             bytes,

@@ -1,13 +1,15 @@
 //! The dispatcher's side of a worker: a ring of steps to it, a ring of reports back, and the steps in flight. Only the
 //! [`Wire`] knows whether the worker is a thread or a process.
 
-use super::step::{Report, SessionSlot, Step, subject};
+use super::step::{Report, SentStep, SessionSlot, SharedStep, Step, subject};
 use super::step_wire::{ReportWords, RunHeader, StepHeader, StepKind};
 use gt_ops::event::Subject;
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::{Command, Encoder, SLOTS_MAX, Slot};
 use gt_protocol::RunningInfo;
 use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How much may be queued at a worker.
@@ -57,8 +59,15 @@ pub trait Wire {
     /// How many slots of steps fit.
     fn free_slots(&mut self) -> u32;
 
-    /// Writes slots, which must fit. The worker sees them after the next [`publish`](Self::publish).
-    fn push(&mut self, slots: &[Slot]);
+    /// Writes a step, which must fit. The worker sees it after the next [`publish`](Self::publish).
+    fn push(&mut self, header: &Slot, command: &[Slot]);
+
+    /// As [`push`](Self::push) for a step that several workers get.
+    fn push_shared(&mut self, slots: &Arc<[Slot]>) {
+        if let Some((header, command)) = slots.split_first() {
+            self.push(header, command);
+        }
+    }
 
     /// Publishes the slots to the worker, and wakes it if it sleeps.
     fn publish(&mut self);
@@ -77,8 +86,12 @@ pub struct Queue<W> {
     /// Slots for which the ring had no room.
     backlog: VecDeque<Slot>,
     /// The steps that are queued or running, in the order in which their reports will come.
-    in_flight: VecDeque<SentStep>,
+    in_flight: StepsInFlight,
     queued_ns: u64,
+    /// The session of the first of them that is expected to take any time, and whether some of these are another
+    /// session's: if not, its time need not be summed up.
+    owner: SessionSlot,
+    is_mixed: bool,
     /// The expected time of the light steps among them, nanoseconds.
     light_ns: u64,
     /// The time of the steps that have overtaken the oldest one, nanoseconds.
@@ -134,27 +147,98 @@ pub struct PreemptedStep {
     pub ran_ns: u64,
 }
 
-struct SentStep {
-    owner: SessionSlot,
-    /// None for a step that the link itself needs ([`Queue::control`]).
-    subject: Option<Subject>,
-    origin: u64,
-    token: u64,
-    bytes: u64,
-    cost_ns: u64,
-    expected_ns: u64,
-    is_light: bool,
-}
-
 impl SentStep {
+    fn of(step: &Step, is_light: bool) -> SentStep {
+        let Step { owner, origin, token, bytes, cost_ns, expected_ns, .. } = *step;
+        let subject = Some(subject(&step.command));
+        SentStep { owner, subject, origin, token, bytes, cost_ns, expected_ns, is_light }
+    }
+
     fn light_ns(&self) -> u64 {
         if self.is_light { self.expected_ns } else { 0 }
     }
 
-    fn report(self, took_ns: u64, result: Result<(), Failure>) -> Option<Report> {
-        let SentStep { owner, subject, origin, token, bytes, cost_ns, expected_ns, .. } = self;
+    fn report(&self, took_ns: u64, result: Result<(), Failure>) -> Option<Report> {
+        let SentStep { owner, subject, origin, token, bytes, cost_ns, expected_ns, .. } = *self;
         let subject = subject?;
         Some(Report { owner, subject, origin, token, bytes, cost_ns, expected_ns, took_ns, result })
+    }
+}
+
+/// Makes the slots and the record of a step once for all of its workers.
+pub fn shared_step(step: &Step, encoder: &mut Encoder, limit: QueueLimit) -> SharedStep {
+    let command = encoder.encode(&step.command);
+    // A step of several workers overtakes none, as `are_light` says.
+    let header = run_header(step, command.len(), limit, false).encode();
+    let slots = std::iter::once(header).chain(command.iter().copied()).collect();
+    SharedStep { slots, sent: Rc::new(SentStep::of(step, false)) }
+}
+
+fn run_header(step: &Step, command_slots: usize, limit: QueueLimit, is_light: bool) -> StepHeader {
+    let run = RunHeader {
+        command_slots: command_slots as u32,
+        origin: step.origin,
+        expected_ns: step.expected_ns,
+        unreported_ns_max: limit.queued_ns / REPORTS_HELD_SHARE,
+        is_light,
+    };
+    StepHeader { owner: step.owner, kind: StepKind::Run(run) }
+}
+
+/// The steps of a queue that are not reported yet, in order. A step of many workers is in as many queues, each of which
+/// touches little memory of its own for it.
+#[derive(Default)]
+struct StepsInFlight {
+    /// None for a step that is in `own`.
+    order: VecDeque<Option<Rc<SentStep>>>,
+    /// The steps of this queue alone, in the same order.
+    own: VecDeque<SentStep>,
+}
+
+impl StepsInFlight {
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    fn push(&mut self, sent: SentStep) {
+        self.order.push_back(None);
+        self.own.push_back(sent);
+    }
+
+    /// The number of own steps before position `at`.
+    #[inline]
+    fn own_before(&self, at: usize) -> usize {
+        if at == 0 { 0 } else { self.order.iter().take(at).filter(|shared| shared.is_none()).count() }
+    }
+
+    #[inline]
+    fn get(&self, at: usize) -> Option<&SentStep> {
+        match self.order.get(at)? {
+            Some(shared) => Some(shared),
+            None => self.own.get(self.own_before(at)),
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, at: usize) {
+        let own = self.own_before(at);
+        if let Some(None) = self.order.remove(at) {
+            self.own.remove(own);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &SentStep> {
+        let mut own = self.own.iter();
+        self.order.iter().filter_map(move |shared| shared.as_deref().or_else(|| own.next()))
+    }
+
+    fn append(&mut self, mut later: StepsInFlight) {
+        self.order.append(&mut later.order);
+        self.own.append(&mut later.own);
     }
 }
 
@@ -168,8 +252,10 @@ impl<W: Wire> Queue<W> {
         Queue {
             wire,
             backlog: VecDeque::new(),
-            in_flight: VecDeque::new(),
+            in_flight: StepsInFlight::default(),
             queued_ns: 0,
+            owner: SessionSlot::default(),
+            is_mixed: false,
             light_ns: 0,
             overtook_ns: 0,
             limit: QueueLimit::SOLE,
@@ -225,13 +311,18 @@ impl<W: Wire> Queue<W> {
 
     /// The oldest step, if it is heavy: expected to take more than [`LIGHT_NS_MAX`], or running for so long.
     pub fn preempted(&self) -> Option<PreemptedStep> {
-        let oldest = self.in_flight.front()?;
+        let oldest = self.in_flight.get(0)?;
         let ran_ns = self.oldest_ns();
         if oldest.expected_ns <= LIGHT_NS_MAX && ran_ns <= LIGHT_NS_MAX {
             return None;
         }
-        let own = self.in_flight.iter().filter(|sent| sent.owner == oldest.owner);
-        let outstanding_ns = own.map(|sent| sent.expected_ns).sum::<u64>() as i64 - ran_ns as i64;
+        let own_ns = if self.is_mixed || self.owner != oldest.owner {
+            let own = self.in_flight.iter().filter(|sent| sent.owner == oldest.owner);
+            own.map(|sent| sent.expected_ns).sum()
+        } else {
+            self.queued_ns
+        };
+        let outstanding_ns = own_ns as i64 - ran_ns as i64;
         Some(PreemptedStep { owner: oldest.owner, outstanding_ns, ran_ns })
     }
 
@@ -260,21 +351,42 @@ impl<W: Wire> Queue<W> {
     /// The oldest step that was sent, which runs unless the worker is about to begin or report it, as of the
     /// dispatcher's last look.
     pub fn oldest(&self) -> Option<RunningStep> {
-        let SentStep { owner, subject, .. } = *self.in_flight.front()?;
+        let SentStep { owner, subject, .. } = *self.in_flight.get(0)?;
         Some(RunningStep { owner, subject, since: Duration::from_nanos(self.oldest_ns()) })
     }
 
     fn push(&mut self, header: StepHeader, command: &[Slot], sent: SentStep) {
-        self.queued_ns += sent.expected_ns;
-        self.light_ns += sent.light_ns();
-        self.progressed |= self.in_flight.is_empty();
-        self.in_flight.push_back(sent);
+        self.note_sent(&sent);
+        self.in_flight.push(sent);
         if self.backlog.is_empty() && self.wire.free_slots() as usize > command.len() {
-            self.wire.push(&[header.encode()]);
-            self.wire.push(command);
+            self.wire.push(&header.encode(), command);
         } else {
             self.backlog.push_back(header.encode());
             self.backlog.extend(command);
+        }
+    }
+
+    #[inline]
+    fn note_sent(&mut self, sent: &SentStep) {
+        if sent.expected_ns > 0 {
+            if self.queued_ns == 0 {
+                (self.owner, self.is_mixed) = (sent.owner, false);
+            }
+            self.is_mixed |= sent.owner != self.owner;
+        }
+        self.queued_ns += sent.expected_ns;
+        self.light_ns += sent.light_ns();
+        self.progressed |= self.in_flight.is_empty();
+    }
+
+    #[inline]
+    fn push_shared(&mut self, SharedStep { slots, sent }: &SharedStep) {
+        self.note_sent(sent);
+        self.in_flight.order.push_back(Some(sent.clone()));
+        if self.backlog.is_empty() && self.wire.free_slots() as usize >= slots.len() {
+            self.wire.push_shared(slots);
+        } else {
+            self.backlog.extend(&**slots);
         }
     }
 
@@ -287,58 +399,45 @@ impl<W: Wire> Queue<W> {
         self.flush();
     }
 
-    /// Queues steps of one session that are handed over together.
+    /// Queues steps of one session that are handed over together. `shared` has what all workers of each step get, or is
+    /// empty.
     #[inline(never)]
-    pub fn steps(&mut self, steps: &[Step]) {
+    pub fn steps(&mut self, steps: &[Step], shared: &[SharedStep]) {
+        if !shared.is_empty() {
+            return shared.iter().for_each(|step| self.push_shared(step));
+        }
         let is_light = are_light(steps, steps.iter().map(|step| step.expected_ns).sum());
         steps.iter().for_each(|step| self.step(step, is_light));
     }
 
     fn step(&mut self, step: &Step, is_light: bool) {
-        if let Some(slots) = &step.encoded {
-            return self.run(step, slots, is_light);
-        }
         let mut encoder = self.encoder.take().unwrap_or_default();
-        self.run(step, encoder.encode(&step.command), is_light);
+        let command = encoder.encode(&step.command);
+        let header = run_header(step, command.len(), self.limit, is_light);
+        self.push(header, command, SentStep::of(step, is_light));
         self.encoder = Some(encoder);
-    }
-
-    /// Queues a step with its encoded command.
-    #[inline]
-    fn run(&mut self, step: &Step, slots: &[Slot], is_light: bool) {
-        let run = RunHeader {
-            command_slots: slots.len() as u32,
-            origin: step.origin,
-            expected_ns: step.expected_ns,
-            unreported_ns_max: self.limit.queued_ns / REPORTS_HELD_SHARE,
-            is_light,
-        };
-        let sent = SentStep {
-            owner: step.owner,
-            subject: Some(subject(&step.command)),
-            origin: step.origin,
-            token: step.token,
-            bytes: step.bytes,
-            cost_ns: step.cost_ns,
-            expected_ns: step.expected_ns,
-            is_light,
-        };
-        self.push(StepHeader { owner: step.owner, kind: StepKind::Run(run) }, slots, sent);
     }
 
     /// Publishes the queued steps, as far as the ring has room.
     #[inline]
     pub fn flush(&mut self) {
-        while !self.backlog.is_empty() {
-            let room = self.wire.free_slots().min(self.backlog.len() as u32);
-            if room == 0 {
-                break;
-            }
-            for slot in self.backlog.drain(..room as usize) {
-                self.wire.push(&[slot]);
-            }
+        if !self.backlog.is_empty() {
+            self.push_backlog();
         }
         self.wire.publish();
+    }
+
+    /// Writes the steps for which the ring had no room, as far as it has some now.
+    #[cold]
+    fn push_backlog(&mut self) {
+        while let Some(slots) = self.backlog.front().map(StepHeader::step_slots)
+            && self.wire.free_slots() as usize >= slots
+        {
+            let step: Vec<Slot> = self.backlog.drain(..slots.min(self.backlog.len())).collect();
+            if let Some((header, command)) = step.split_first() {
+                self.wire.push(header, command);
+            }
+        }
     }
 
     /// The next end of a queued step: of the oldest, or of one that has overtaken it.
@@ -352,11 +451,10 @@ impl<W: Wire> Queue<W> {
             let report = ReportWords::decode(&slot);
             let ReportWords { completion, took_ns, held_bytes, peak_bytes, memory_bytes, overtaken } = report;
             let at = usize::from(overtaken);
-            if self.in_flight.get(at).is_none_or(|sent| completion.token != sent.origin) {
+            let Some(ended) = self.in_flight.get(at).filter(|sent| completion.token == sent.origin) else {
                 return Err(InvalidReport);
-            }
+            };
             self.memory_bytes = memory_bytes;
-            let Some(ended) = self.in_flight.remove(at) else { break };
             if at == 0 {
                 (self.progressed, self.overtook_ns) = (true, 0);
             } else {
@@ -367,8 +465,10 @@ impl<W: Wire> Queue<W> {
             if ended.subject.is_some() {
                 self.held = Some((ended.owner.session, held_bytes, peak_bytes));
             }
-            if let Some(report) = ended.report(took_ns, completion.result) {
-                return Ok(Some(report));
+            let report = ended.report(took_ns, completion.result);
+            self.in_flight.remove(at);
+            if report.is_some() {
+                return Ok(report);
             }
         }
         Ok(None)
@@ -380,15 +480,16 @@ impl<W: Wire> Queue<W> {
     }
 
     /// Removes all steps, because the worker is gone, and reports each as failed by `fault`.
-    pub fn lose(&mut self, fault: Fault) -> impl Iterator<Item = Report> + use<W> {
+    pub fn lose(&mut self, fault: Fault) -> Vec<Report> {
         self.backlog.clear();
         (self.queued_ns, self.light_ns, self.overtook_ns) = (0, 0, 0);
         (self.memory_bytes, self.progressed) = (0, true);
-        std::mem::take(&mut self.in_flight).into_iter().filter_map(move |lost| {
+        let report = move |lost: &SentStep| {
             let op = if let Some(Subject::Op(op)) = lost.subject { Some(op) } else { None };
             let failure = Failure { fault, instruction: lost.origin, op };
             lost.report(0, Err(failure))
-        })
+        };
+        std::mem::take(&mut self.in_flight).iter().filter_map(report).collect::<Vec<_>>()
     }
 
     /// Puts the steps that `first` queues before those that are queued already.
@@ -396,7 +497,7 @@ impl<W: Wire> Queue<W> {
         let (backlog, in_flight) = (std::mem::take(&mut self.backlog), std::mem::take(&mut self.in_flight));
         first(self);
         self.backlog.extend(backlog);
-        self.in_flight.extend(in_flight);
+        self.in_flight.append(in_flight);
         self.flush();
     }
 }
@@ -417,7 +518,7 @@ mod tests {
         fn free_slots(&mut self) -> u32 {
             WORK_SLOTS
         }
-        fn push(&mut self, _: &[Slot]) {}
+        fn push(&mut self, _: &Slot, _: &[Slot]) {}
         fn publish(&mut self) {}
         fn pop(&mut self) -> Result<Option<Slot>, InvalidReport> {
             Ok(self.0.pop_front())
@@ -427,9 +528,45 @@ mod tests {
     fn queue(steps: &[u64]) -> Queue<Endless> {
         let mut queue = Queue::new(Endless::default());
         for (origin, expected_ns) in steps.iter().enumerate() {
-            queue.steps(&[step(origin as u64, *expected_ns)]);
+            queue.steps(&[step(origin as u64, *expected_ns)], &[]);
         }
         queue
+    }
+
+    #[test]
+    fn steps_of_several_workers_and_of_one_are_reported_in_order() {
+        let mut queue = queue(&[5]);
+        let mut encoder = Encoder::default();
+        let mut shared = |origin| {
+            let step = step(origin, 7);
+            let made = shared_step(&step, &mut encoder, QueueLimit::SOLE);
+            (step, made)
+        };
+        let steps = [shared(1), shared(2)];
+        steps.iter().for_each(|(step, made)| queue.steps(std::slice::from_ref(step), std::slice::from_ref(made)));
+        queue.steps(&[step(3, 9)], &[]);
+        queue.steps(&[step(4, 11)], &[]);
+        let header = StepHeader::decode(&steps[0].1.slots[0]).unwrap();
+        assert_eq!((header.origin(), header.expected_ns(), steps[0].1.slots.len()), (1, 7, 2));
+        let mut end = |origin, overtaken| {
+            let report = ReportWords {
+                completion: Completion { token: origin, result: Ok(()) },
+                took_ns: 1,
+                held_bytes: 0,
+                peak_bytes: None,
+                memory_bytes: 0,
+                overtaken,
+            };
+            queue.wire.0.push_back(report.encode());
+            queue.next_report().map(|report| report.map(|report| (report.origin, report.expected_ns)))
+        };
+        assert_eq!(end(0, 0), Ok(Some((0, 5))));
+        assert_eq!(end(3, 2), Ok(Some((3, 9))), "it has overtaken two");
+        assert_eq!(end(2, 0), Err(InvalidReport), "the oldest is another");
+        assert_eq!(end(2, 1), Ok(Some((2, 7))));
+        let lost = queue.lose(Fault::ZeroDivision);
+        assert_eq!(lost.iter().map(|report| report.origin).collect::<Vec<_>>(), [1, 4]);
+        assert!(queue.is_empty());
     }
 
     fn step(origin: u64, expected_ns: u64) -> Step {
@@ -443,7 +580,6 @@ mod tests {
             command: Command::Sync { token: 0 },
             out: None::<Meta>,
             fused_ns: None,
-            encoded: None,
             cost_ns: expected_ns,
             expected_ns,
             bytes: 0,
@@ -488,7 +624,7 @@ mod tests {
         end(&mut queue, 1);
         queue.note_time(900 * MS);
         assert!(!queue.is_full(QueueLimit::SOLE), "an idle worker is not overdue");
-        queue.steps(&[step(2, 1)]);
+        queue.steps(&[step(2, 1)], &[]);
         queue.note_time(901 * MS);
         assert!(!queue.is_full(QueueLimit::SOLE));
     }
@@ -521,7 +657,7 @@ mod tests {
     fn light_steps_overtake_a_heavy_step_of_another_session_within_bounds() {
         let other = SessionSlot { session: 7, slot: 1 };
         let light = |queue: &mut Queue<Endless>, origin, expected_ns| {
-            queue.steps(&[Step { owner: other, ..step(origin, expected_ns) }]);
+            queue.steps(&[Step { owner: other, ..step(origin, expected_ns) }], &[]);
         };
         let mut queue = queue(&[LIGHT_NS_MAX]);
         queue.note_time(0);
@@ -533,7 +669,7 @@ mod tests {
         let overdue = PreemptedStep { owner, outstanding_ns, ran_ns };
         assert_eq!(queue.preempted(), Some(overdue), "it took longer than expected");
         end(&mut queue, 0);
-        queue.steps(&[step(1, 30 * MS)]);
+        queue.steps(&[step(1, 30 * MS)], &[]);
         queue.note_time(9 * MS);
         assert_eq!(queue.preempted(), Some(PreemptedStep { owner, outstanding_ns: 30 * MS as i64, ran_ns: 0 }));
         assert!(queue.is_full(QueueLimit::SHARED) && queue.may_overtake(other, LIGHT_NS_MAX));

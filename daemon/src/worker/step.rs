@@ -5,6 +5,7 @@ use gt_ops::failure::Failure;
 use gt_ops::placement::{RequestedPlacement, Workers};
 use gt_ops::wire::{Command, Slot};
 use gt_ops::{Meta, TensorId};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// A session as its workers know it.
@@ -43,8 +44,36 @@ pub struct Step {
     pub expected_ns: u64,
     /// Bytes of the command on the wire, or of the data that it moves.
     pub bytes: u64,
-    /// The command as it goes to the workers, if several get it: it is encoded once for all of them.
-    pub encoded: Option<Arc<[Slot]>>,
+}
+
+/// The parts of a step that are the same for all of its workers.
+#[derive(Clone, Debug)]
+pub struct SharedStep {
+    /// The header and the encoded command.
+    pub slots: Arc<[Slot]>,
+    /// The record that the queues keep until the step is reported.
+    pub sent: Rc<SentStep>,
+}
+
+/// The record that a queue keeps of a step until its report.
+#[derive(Clone, Copy, Debug)]
+pub struct SentStep {
+    /// See [`Step::owner`].
+    pub owner: SessionSlot,
+    /// The step's operation; none for a step that the link itself needs.
+    pub subject: Option<Subject>,
+    /// See [`Step::origin`].
+    pub origin: TensorId,
+    /// See [`Step::token`].
+    pub token: u64,
+    /// See [`Step::bytes`].
+    pub bytes: u64,
+    /// See [`Step::cost_ns`].
+    pub cost_ns: u64,
+    /// See [`Step::expected_ns`].
+    pub expected_ns: u64,
+    /// Whether the step may overtake others.
+    pub is_light: bool,
 }
 
 impl Step {

@@ -265,11 +265,9 @@ impl ReportWords {
     #[inline]
     pub fn decode(slot: &Slot) -> ReportWords {
         let mut slot = *slot;
-        let [took_ns, held_bytes] = [TOOK_WORD, HELD_WORD].map(|word| {
-            let measured = slot[word] >> MEASURED_SHIFT;
-            slot[word] &= (1 << MEASURED_SHIFT) - 1;
-            measured
-        });
+        let (took_ns, held_bytes) = (slot[TOOK_WORD] >> MEASURED_SHIFT, slot[HELD_WORD] >> MEASURED_SHIFT);
+        slot[TOOK_WORD] &= (1 << MEASURED_SHIFT) - 1;
+        slot[HELD_WORD] &= (1 << MEASURED_SHIFT) - 1;
         let completion = Completion::decode(&slot);
         ReportWords {
             completion,

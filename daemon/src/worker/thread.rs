@@ -10,7 +10,7 @@ use super::queue::{InvalidReport, PreemptedStep, Queue, QueueLimit, RunningStep,
 use super::rank_assignment::RankAssignment;
 use super::serve::{Transport, Worker};
 use super::session_tensors::SessionShared;
-use super::step::{Report, SessionSlot, Step, Submission};
+use super::step::{Report, SessionSlot, SharedStep, Step, Submission};
 use super::step_wire::{StepKind, WorkerLoss};
 use super::worker_link::{Availability, WorkerLink};
 use crate::nodes::data_port;
@@ -72,9 +72,10 @@ impl Wire for HeapWire {
         self.work.free_slots()
     }
     #[inline]
-    fn push(&mut self, slots: &[Slot]) {
-        // There is room: `Queue::push` has checked it.
-        let _ = self.work.push(slots);
+    fn push(&mut self, header: &Slot, command: &[Slot]) {
+        // There is room: the queue has checked it.
+        let _ = self.work.push(std::slice::from_ref(header));
+        let _ = self.work.push(command);
     }
     #[inline]
     fn publish(&mut self) {
@@ -271,7 +272,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
     }
 
     #[inline]
-    fn submit(&mut self, step: &Step) -> Submission {
+    fn submit(&mut self, step: &Step, shared: &[SharedStep]) -> Submission {
         // A reshard waits for other workers, so it must not run on the thread that drives them.
         if step.cost_ns <= self.inline_ns_max
             && !matches!(step.command, Command::Reshard(_))
@@ -282,14 +283,19 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
             return Submission::Done(core.run(step.owner.slot, step.origin, &step.command, out));
         }
         let idle = self.queue.is_empty();
-        self.queue.steps(std::slice::from_ref(step));
+        self.queue.steps(std::slice::from_ref(step), shared);
         if idle {
             self.queue.flush();
         }
         Submission::Queued
     }
 
-    fn submit_all(&mut self, steps: &[Step], done: &mut dyn FnMut(&Step, Result<(), Failure>)) -> bool {
+    fn submit_all(
+        &mut self,
+        steps: &[Step],
+        shared: &[SharedStep],
+        done: &mut dyn FnMut(&Step, Result<(), Failure>),
+    ) -> bool {
         let cost_ns: u64 = steps.iter().map(|step| step.cost_ns).sum();
         if cost_ns <= self.inline_ns_max
             && let Some(mut core) = self.idle_core()
@@ -305,7 +311,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
             });
             return true;
         }
-        self.queue.steps(steps);
+        self.queue.steps(steps, shared);
         self.queue.flush();
         false
     }

@@ -2,7 +2,7 @@
 
 use super::queue::{PreemptedStep, QueueLimit};
 use super::rank_assignment::RankAssignment;
-use super::step::{Report, SessionSlot, Step, Submission};
+use super::step::{Report, SessionSlot, SharedStep, Step, Submission};
 use crate::nodes::endpoint::Endpoint;
 use gt_backend::MemoryUsage;
 use gt_ops::failure::Failure;
@@ -101,12 +101,18 @@ pub trait WorkerLink {
     /// [preempted](Self::preempted) step. They are expected to take `expected_ns`.
     fn may_overtake(&mut self, owner: SessionSlot, expected_ns: u64) -> bool;
 
-    /// Executes a step at once or queues it. Never waits for queued steps.
-    fn submit(&mut self, step: &Step) -> Submission;
+    /// Executes a step at once or queues it. Never waits for queued steps. `shared` has what all workers of the step
+    /// get; it is empty if that was not made.
+    fn submit(&mut self, step: &Step, shared: &[SharedStep]) -> Submission;
 
     /// As [`submit`](Self::submit) for several steps of one session, which the worker sees all at once, so that it can
     /// fuse them. True if they were executed: then `done` was called for each, in order. False if they were queued.
-    fn submit_all(&mut self, steps: &[Step], done: &mut dyn FnMut(&Step, Result<(), Failure>)) -> bool;
+    fn submit_all(
+        &mut self,
+        steps: &[Step],
+        shared: &[SharedStep],
+        done: &mut dyn FnMut(&Step, Result<(), Failure>),
+    ) -> bool;
 
     /// Publishes the queued steps to the worker.
     fn flush(&mut self);

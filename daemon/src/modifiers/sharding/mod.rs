@@ -234,7 +234,6 @@ mod tests {
                 }),
                 out: Some(self.meta),
                 fused_ns: None,
-                encoded: None,
                 cost_ns: 1000,
                 expected_ns: 1000,
                 bytes: 64,

@@ -170,7 +170,6 @@ pub fn step_for(step: &Step, workers: Workers, command: Command, meta: Option<Me
         command,
         out: meta,
         fused_ns: None,
-        encoded: None,
         cost_ns: STEP_NS,
         expected_ns: STEP_NS,
         bytes: 0,

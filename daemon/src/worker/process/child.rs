@@ -57,7 +57,7 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
 /// # Errors
 /// The error that keeps the worker from starting.
 pub fn work(socket: Socket, registered: impl Fn(Result<&str, &str>) + 'static) -> Result<(), Box<dyn Error>> {
-    let (Message::Start { info, device, number, report_slots, work_slots, data }, fds) =
+    let (Message::Start { info, device, number, report_slots, work_slots, data, .. }, fds) =
         gt_protocol::link::recv(&socket, MESSAGE_FDS_MAX, START_DEADLINE)?
     else {
         return Err("the daemon said something else before it said what this worker is".into());

@@ -44,8 +44,8 @@ pub enum News {
     Started {
         /// The process.
         child: Child,
-        /// The process's rings.
-        port: Box<DaemonPort>,
+        /// The process's rings; none for a worker of a node, which has a lane instead.
+        port: Option<Box<DaemonPort>>,
     },
     /// The process has ended.
     Ended {
@@ -147,7 +147,8 @@ impl Keeper {
         Keeper::begin(number, device, info, bell, move |keeping| keeping.run_once(&program))
     }
 
-    /// Starts the thread for process `pid`, which runs already and is at the other end of `socket`.
+    /// Starts the thread for process `pid`, which runs already and is at the other end of `socket`. The stand-in of a
+    /// node's worker opens `lane` and gets no rings.
     ///
     /// # Errors
     /// If the system has no thread left.
@@ -157,9 +158,9 @@ impl Keeper {
         number: usize,
         device: WorkerDevice,
         info: WorkerInfo,
-        bell: Doorbell,
+        (bell, lane): (Doorbell, Option<u64>),
     ) -> std::io::Result<Keeper> {
-        Keeper::begin(number, device, info, bell, move |keeping| keeping.look_after(socket, pid))
+        Keeper::begin(number, device, info, bell, move |keeping| keeping.look_after(socket, pid, lane))
     }
 
     fn begin(
@@ -268,12 +269,12 @@ impl Keeping {
         let started = || -> Result<_, Error> {
             let pid = rustix::process::Pid::from_child(&process);
             let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-            self.introduce(ours, process.id(), Some(pidfd))
+            self.introduce(ours, process.id(), Some(pidfd), None)
         };
         match started() {
             Ok((child, port)) => {
                 tracing::info!(target: "gtd::worker", worker = self.info.name, process = child.pid, "started");
-                self.tell(News::Started { child, port: Box::new(port) });
+                self.tell(News::Started { child, port });
                 process.wait()
             }
             Err(error) => {
@@ -289,9 +290,20 @@ impl Keeping {
     }
 
     /// Sends a process its description, and waits until it is ready.
-    fn introduce(&self, socket: Socket, pid: u32, pidfd: Option<OwnedFd>) -> Result<(Child, DaemonPort), Error> {
-        let bell = self.bell.try_clone().map_err(Error::other)?;
-        let (port, fds) = DaemonPort::create_with(STEPS_MAX as u32, WORK_SLOTS, bell).map_err(Error::other)?;
+    fn introduce(
+        &self,
+        socket: Socket,
+        pid: u32,
+        pidfd: Option<OwnedFd>,
+        lane: Option<u64>,
+    ) -> Result<(Child, Option<Box<DaemonPort>>), Error> {
+        let rings = match lane {
+            Some(_) => None,
+            None => {
+                let bell = self.bell.try_clone().map_err(Error::other)?;
+                Some(DaemonPort::create_with(STEPS_MAX as u32, WORK_SLOTS, bell).map_err(Error::other)?)
+            }
+        };
         let message = Message::Start {
             info: Box::new(self.info.clone()),
             device: self.device,
@@ -299,9 +311,13 @@ impl Keeping {
             report_slots: STEPS_MAX as u32,
             work_slots: WORK_SLOTS,
             data: data_port::setup(),
+            lane,
         };
         let deadline = self.device.backend.ready_deadline;
-        gt_protocol::link::send(&socket, &message, &fds.as_array(), deadline).map_err(Error::other)?;
+        let fds = rings.as_ref().map(|(_, fds)| fds.as_array());
+        let sent = gt_protocol::link::send(&socket, &message, fds.as_ref().map_or(&[], |fds| &fds[..]), deadline);
+        sent.map_err(Error::other)?;
+        let port = rings.map(|(port, _)| Box::new(port));
         let (Ready { version, capabilities, device, endpoint }, fds) =
             gt_protocol::link::recv(&socket, 3, deadline).map_err(Error::other)?;
         if version != env!("CARGO_PKG_VERSION") {
@@ -330,14 +346,14 @@ impl Keeping {
     }
 
     /// Serves a process that registered itself, until it hangs up.
-    fn look_after(self, socket: Socket, pid: u32) {
+    fn look_after(self, socket: Socket, pid: u32, lane: Option<u64>) {
         let name = &self.info.name;
         let ended = socket.as_fd().try_clone_to_owned().and_then(|hangs_up| {
             // The bandwidth is measured once, here, where no session waits for it.
             machine_bytes_per_ns();
-            let (child, port) = self.introduce(socket, pid, None)?;
+            let (child, port) = self.introduce(socket, pid, None, lane)?;
             tracing::info!(target: "gtd::worker", worker = name, process = pid, "registered");
-            self.tell(News::Started { child, port: Box::new(port) });
+            self.tell(News::Started { child, port });
             // `poll` always reports a hang-up; messages on the socket are read elsewhere.
             while let Err(Errno::INTR) = poll(&mut [PollFd::new(&hangs_up, PollFlags::RDHUP)], None) {}
             Ok(())

@@ -7,9 +7,10 @@ use super::rank_messages::messages_for;
 use super::worker_device::WorkerDevice;
 use crate::nodes::data_port;
 use crate::nodes::endpoint::Endpoint;
-use crate::worker::queue::{InvalidReport, PreemptedStep, Queue, QueueLimit, RunningStep, Wire};
+use crate::nodes::relay::RelayPort;
+use crate::worker::queue::{InvalidReport, PreemptedStep, Queue, QueueLimit, RunningStep, WORK_SLOTS, Wire};
 use crate::worker::rank_assignment::RankAssignment;
-use crate::worker::step::{Report, SessionSlot, Step, Submission};
+use crate::worker::step::{Report, SessionSlot, SharedStep, Step, Submission};
 use crate::worker::step_wire::{MemoryLimits, StepKind, WorkerLoss};
 use crate::worker::worker_link::{Availability, WorkerLink};
 use gt_backend::{MemoryUsage, Site};
@@ -18,9 +19,11 @@ use gt_ops::wire::{Command, Slot};
 use gt_ops::{TensorId, Workers};
 use gt_protocol::{ProtocolError, WorkerInfo, WorkerState};
 use gt_shm::{Arena, DaemonPort, Doorbell, Socket};
-use std::collections::{HashMap, VecDeque};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,12 +42,14 @@ pub struct ProcessLink {
     name: WorkerName,
     bell: Doorbell,
     keeper: Keeper,
-    queue: Queue<PortWire>,
+    queue: Queue<ProcessWire>,
+    /// The lane of a worker of a node, with which it begins.
+    lane: Option<LaneEnd>,
     /// The process, while there is one.
     child: Option<Child>,
     /// Messages for which the socket had no room, oldest first.
     letters: VecDeque<Letter>,
-    sessions: HashMap<u64, OpenSession>,
+    sessions: BTreeMap<u64, OpenSession>,
     /// Reports that are still to be handed out after the process has ended: its last ones, and the failures of the
     /// steps that it did not finish.
     lost: VecDeque<Report>,
@@ -82,36 +87,107 @@ struct Letter {
     fd: Option<Arc<OwnedFd>>,
 }
 
-/// The daemon's end of the rings; none while there is no process.
-struct PortWire(Option<DaemonPort>);
+/// How steps reach a process, and reports come back.
+enum ProcessWire {
+    /// There is no process.
+    Closed,
+    /// The daemon's end of a process's rings.
+    Rings(Box<DaemonPort>),
+    /// The lane of a worker of a node.
+    Lane(LaneEnd),
+}
 
-impl Wire for PortWire {
+/// The dispatcher's end of a lane.
+struct LaneEnd {
+    relay: Rc<RefCell<RelayPort>>,
+    number: usize,
+    token: u64,
+}
+
+impl Wire for ProcessWire {
     #[inline]
     fn free_slots(&mut self) -> u32 {
-        self.0.as_mut().map_or(0, DaemonPort::free_completions)
+        match self {
+            ProcessWire::Closed => 0,
+            ProcessWire::Rings(port) => port.free_completions(),
+            // The list grows. The steps in flight at each worker are limited.
+            ProcessWire::Lane(_) => WORK_SLOTS,
+        }
     }
     #[inline]
-    fn push(&mut self, slots: &[Slot]) {
-        let Some(port) = &mut self.0 else { return };
-        for slot in slots {
-            // There is room: `Queue::push` has checked it, and only this thread writes to the ring.
-            let _ = port.complete(*slot);
+    fn push(&mut self, header: &Slot, command: &[Slot]) {
+        match self {
+            ProcessWire::Closed => {}
+            ProcessWire::Rings(port) => {
+                for slot in std::iter::once(header).chain(command) {
+                    // There is room: the queue has checked it, and only this thread writes to the ring.
+                    let _ = port.complete(*slot);
+                }
+            }
+            ProcessWire::Lane(lane) => {
+                let slots: Arc<[Slot]> = std::iter::once(header).chain(command).copied().collect();
+                lane.relay.borrow_mut().push(lane.number, &slots);
+            }
+        }
+    }
+    #[inline]
+    fn push_shared(&mut self, slots: &Arc<[Slot]>) {
+        match self {
+            ProcessWire::Lane(lane) => lane.relay.borrow_mut().push(lane.number, slots),
+            other => {
+                if let Some((header, command)) = slots.split_first() {
+                    other.push(header, command);
+                }
+            }
         }
     }
     #[inline]
     fn publish(&mut self) {
-        if let Some(port) = &mut self.0 {
-            port.flush_completions();
+        match self {
+            ProcessWire::Closed => {}
+            ProcessWire::Rings(port) => port.flush_completions(),
+            ProcessWire::Lane(lane) => lane.relay.borrow_mut().publish(),
         }
     }
     #[inline]
     fn pop(&mut self) -> Result<Option<Slot>, InvalidReport> {
-        let Some(port) = &mut self.0 else { return Ok(None) };
-        let mut slot = [Slot::default()];
-        match port.pop(&mut slot) {
-            Ok(0) => Ok(None),
-            Ok(_) => Ok(Some(slot[0])),
-            Err(_) => Err(InvalidReport),
+        match self {
+            ProcessWire::Closed => Ok(None),
+            ProcessWire::Rings(port) => {
+                let mut slot = [Slot::default()];
+                match port.pop(&mut slot) {
+                    Ok(0) => Ok(None),
+                    Ok(_) => Ok(Some(slot[0])),
+                    Err(_) => Err(InvalidReport),
+                }
+            }
+            ProcessWire::Lane(lane) => Ok(lane.relay.borrow_mut().pop(lane.number)),
+        }
+    }
+}
+
+impl ProcessWire {
+    fn close(&mut self) {
+        if let ProcessWire::Lane(lane) = std::mem::replace(self, ProcessWire::Closed) {
+            lane.relay.borrow_mut().end(lane.number);
+        }
+    }
+
+    fn has_reports(&self) -> bool {
+        match self {
+            ProcessWire::Closed => false,
+            ProcessWire::Rings(port) => port.has_work(),
+            ProcessWire::Lane(lane) => lane.relay.borrow().has_reports(lane.number),
+        }
+    }
+
+    /// Makes the next report ring the bell. False if there is one.
+    fn prepare_sleep(&self) -> bool {
+        match self {
+            // There is nothing to poll: the keeper rings the bell when it has news.
+            ProcessWire::Closed => true,
+            ProcessWire::Rings(port) => port.prepare_sleep(),
+            ProcessWire::Lane(lane) => lane.relay.borrow_mut().prepare_sleep(lane.number),
         }
     }
 }
@@ -135,7 +211,7 @@ impl ProcessLink {
     }
 
     /// Takes in process `pid`, at the other end of `socket`, as worker `number` on `device`, which `info` describes to
-    /// users. The call does not wait until the process is ready.
+    /// users. The steps of a worker of a node go by `relay`. The call does not wait until the process is ready.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
@@ -145,11 +221,19 @@ impl ProcessLink {
         number: usize,
         device: WorkerDevice,
         info: WorkerInfo,
+        relay: Option<&Rc<RefCell<RelayPort>>>,
     ) -> std::io::Result<ProcessLink> {
         let bell = Doorbell::new().map_err(std::io::Error::other)?;
         let rings = bell.try_clone().map_err(std::io::Error::other)?;
-        let keeper = Keeper::adopt(socket, pid, number, device, info.clone(), rings)?;
-        Ok(ProcessLink::new(info, device, bell, keeper, true))
+        let lane = relay.filter(|_| info.node.is_some()).map(|relay| {
+            let token = relay.borrow_mut().new_token();
+            LaneEnd { relay: relay.clone(), number, token }
+        });
+        let token = lane.as_ref().map(|lane| lane.token);
+        let keeper = Keeper::adopt(socket, pid, number, device, info.clone(), (rings, token))?;
+        let mut link = ProcessLink::new(info, device, bell, keeper, true);
+        link.lane = lane;
+        Ok(link)
     }
 
     fn new(info: WorkerInfo, device: WorkerDevice, bell: Doorbell, keeper: Keeper, registered: bool) -> ProcessLink {
@@ -159,10 +243,11 @@ impl ProcessLink {
             info: WorkerInfo { state: WorkerState::Starting, ..info },
             bell,
             keeper,
-            queue: Queue::new(PortWire(None)),
+            queue: Queue::new(ProcessWire::Closed),
+            lane: None,
             child: None,
             letters: VecDeque::new(),
-            sessions: HashMap::new(),
+            sessions: BTreeMap::new(),
             lost: VecDeque::new(),
             last_end: WorkerEnd::NotStarted,
             watch: LifeWatch::default(),
@@ -180,9 +265,11 @@ impl ProcessLink {
     /// Handles the events that the keeper, the thread that starts and watches the process, has sent.
     #[cold]
     fn read_news(&mut self) {
+        // The bell falls silent first, so that it rings for what comes meanwhile.
+        self.bell.silence();
         while let Some(news) = self.keeper.news() {
             match news {
-                News::Started { child, port } => self.started(child, *port),
+                News::Started { child, port } => self.started(child, port),
                 News::Ended { end, why, again, waits } => {
                     self.ended(end, why, waits);
                     if let Some(delay) = again {
@@ -194,7 +281,7 @@ impl ProcessLink {
         }
     }
 
-    fn started(&mut self, child: Child, port: DaemonPort) {
+    fn started(&mut self, child: Child, port: Option<Box<DaemonPort>>) {
         if self.stopping {
             return child.let_go();
         }
@@ -209,7 +296,14 @@ impl ProcessLink {
             life::cancel_below(&child.cancellations, *session, opened.cancelled_below);
         }
         self.child = Some(child);
-        self.queue.wire.0 = Some(port);
+        self.queue.wire = match (port, self.lane.take()) {
+            (Some(port), _) => ProcessWire::Rings(port),
+            (None, Some(lane)) => {
+                lane.relay.borrow_mut().begin(lane.number, lane.token);
+                ProcessWire::Lane(lane)
+            }
+            (None, None) => ProcessWire::Closed,
+        };
         let ProcessLink { queue, sessions, letters, name, .. } = self;
         queue.before_all(|queue| {
             for (session, opened) in sessions {
@@ -247,7 +341,7 @@ impl ProcessLink {
         self.info.last_loss = Some(why.map_or(self.last_end.to_string(), |why| format!("{}: {why}", self.last_end)));
         let fault = self.fault();
         self.lost.extend(self.queue.lose(fault));
-        self.queue.wire.0 = None;
+        self.queue.wire.close();
         self.child = None;
         self.letters.clear();
         for opened in self.sessions.values_mut() {
@@ -265,7 +359,7 @@ impl ProcessLink {
             child.kill();
         }
         // Nothing more is read from the process; the keeper reports its end.
-        self.queue.wire.0 = None;
+        self.queue.wire.close();
     }
 
     /// Sends the process a message, which takes effect after the queued steps. Without a process it sends nothing: the
@@ -314,6 +408,16 @@ impl ProcessLink {
     /// Whether steps fail because there is no process and none will start soon.
     fn is_down(&self) -> bool {
         matches!(self.info.state, WorkerState::Down | WorkerState::Left)
+    }
+
+    /// Publishes the queued steps, of which `step` is one. Those of several workers of nodes are published when all
+    /// have them.
+    #[inline]
+    fn publish_soon(&mut self, step: &Step) {
+        match &self.queue.wire {
+            ProcessWire::Lane(lane) if step.workers.len() > 1 => lane.relay.borrow_mut().await_publication(),
+            _ => self.queue.flush(),
+        }
     }
 
     /// Queues a step that the link itself needs, for example to open a session.
@@ -490,27 +594,34 @@ impl WorkerLink for ProcessLink {
     }
 
     #[inline]
-    fn submit(&mut self, step: &Step) -> Submission {
+    fn submit(&mut self, step: &Step, shared: &[SharedStep]) -> Submission {
         if let Some(failure) = self.refused(step) {
             return Submission::Done(Err(failure));
         }
         let idle = self.queue.is_empty();
-        self.queue.steps(std::slice::from_ref(step));
+        self.queue.steps(std::slice::from_ref(step), shared);
         if idle {
-            self.queue.flush();
+            self.publish_soon(step);
         }
         Submission::Queued
     }
 
-    fn submit_all(&mut self, steps: &[Step], done: &mut dyn FnMut(&Step, Result<(), Failure>)) -> bool {
+    fn submit_all(
+        &mut self,
+        steps: &[Step],
+        shared: &[SharedStep],
+        done: &mut dyn FnMut(&Step, Result<(), Failure>),
+    ) -> bool {
         if self.is_down() {
             for step in steps {
                 done(step, self.refused(step).map_or(Ok(()), Err));
             }
             return true;
         }
-        self.queue.steps(steps);
-        self.queue.flush();
+        self.queue.steps(steps, shared);
+        if let Some(step) = steps.first() {
+            self.publish_soon(step);
+        }
         false
     }
 
@@ -558,17 +669,12 @@ impl WorkerLink for ProcessLink {
 
     fn prepare_sleep(&mut self) -> bool {
         self.post();
-        if self.queue.is_empty() && self.queue.wire.0.as_ref().is_some_and(DaemonPort::has_work) {
+        if self.queue.is_empty() && self.queue.wire.has_reports() {
             // The process has sent a report although no step is queued, so the report is invalid.
             self.distrust();
         }
         self.queue.flush();
-        // Without a process there is nothing to poll: the keeper rings the bell when it has news.
-        let sleeps = match &self.queue.wire.0 {
-            Some(port) => port.prepare_sleep(),
-            None => true,
-        };
-        sleeps && !self.keeper.has_news() && self.lost.is_empty()
+        self.queue.wire.prepare_sleep() && !self.keeper.has_news() && self.lost.is_empty()
     }
 
     fn has_backlog(&self) -> bool {
@@ -576,8 +682,11 @@ impl WorkerLink for ProcessLink {
     }
 
     fn cancel_sleep(&mut self) {
-        if let Some(port) = &self.queue.wire.0 {
-            port.cancel_sleep();
+        match &self.queue.wire {
+            ProcessWire::Closed => {}
+            ProcessWire::Rings(port) => port.cancel_sleep(),
+            // Its own bell rings for news alone, and falls silent when they are read.
+            ProcessWire::Lane(lane) => return lane.relay.borrow_mut().cancel_sleep(),
         }
         self.bell.silence();
     }

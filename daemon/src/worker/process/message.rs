@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 /// A message of the daemon to a worker's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// The first message: the worker's description, with the descriptors of the rings and the bell.
+    /// The first message: the worker's description, with the descriptors of the rings and the bell, unless it has a
+    /// lane.
     Start {
         /// The worker's description for users, with the number of its threads and its limit of memory (0 for none).
         info: Box<WorkerInfo>,
@@ -24,6 +25,9 @@ pub enum Message {
         /// How the process makes its port for workers of other machines; none without nodes.
         #[serde(default)]
         data: Option<DataSetup>,
+        /// The token of the lane that the stand-in of a node's worker opens; none for a process, which has rings.
+        #[serde(default)]
+        lane: Option<u64>,
     },
     /// A session's next arena, with the descriptor of its memory.
     Arena {
