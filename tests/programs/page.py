@@ -37,7 +37,7 @@ def write(outcomes: list[Outcome], path: Path) -> None:
     for outcome in outcomes:
         difference = "" if outcome.difference is None else f"{outcome.difference:.1e}"
         ratio = "" if outcome.ratio is None else f"{outcome.ratio:.2f}"
-        seconds = "" if outcome.torch_s is None else f"{outcome.torch_s * 1e3:.3g} ms"
+        seconds = "" if outcome.torch_s is None else f"{outcome.torch_s * 1e3:.{1 if outcome.torch_s < 0.1 else 0}f} ms"
         results = outcome.status + (f": {outcome.reason}" if outcome.reason else "").replace("|", "\\|")
         cells = (outcome.name, outcome.version, results, difference, ratio, seconds)
         rows.append(f"| {' | '.join(cells)} |")
