@@ -107,11 +107,12 @@ for _ in range(3):
     loss = (model(gt.ones(4, 8)) ** 2).sum()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
 used = {worker for p in model.parameters() for worker in gt.debug.placement(p).workers}
-print(round(loss.item(), 4), used <= {"cpu:2", "cpu:3"})
+print(loss.item(), used <= {"cpu:2", "cpu:3"})
 """
     loss, within = machine.output_of(ANA, trained).split()
     assert within == "True"
-    assert machine.output_of(CLEO, trained).split()[0] == loss
+    # On more devices, sums are added in another order.
+    assert float(machine.output_of(CLEO, trained).split()[0]) == pytest.approx(float(loss), rel=1e-6)
 
 
 @needs_root

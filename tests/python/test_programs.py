@@ -63,6 +63,6 @@ def test_the_page_has_a_line_for_each_outcome(tmp_path: Path) -> None:
     ]
     page.write(outcomes, path)
     text = path.read_text()
-    assert "| good | lib 1.0 | equal | 1.0e-06 | 1.10 | 10 ms |" in text
+    assert "| good | lib 1.0 | equal | 1.0e-06 | 1.10 | 10.0 ms |" in text
     assert "| bad | lib 1.0 | fails: in GT, ValueError: a \\| b |  |  |  |" in text
     assert "1 equal, 0 differ, 1 fail, 0 skipped" in text

@@ -102,15 +102,15 @@ def test_roi_align_of_no_regions_is_empty_and_keeps_the_dtype() -> None:
 @pytest.mark.parametrize(
     ("rois", "error", "words"),
     [
-        (gt.zeros(2, 4), RuntimeError, r"rois of shape \(K, 5\), but got \[1, 1, 4, 4\] and \[2, 4\]"),
-        (gt.zeros(2, 5, dtype=gt.float64), RuntimeError, "same type, but they are gt.float32 and gt.float64"),
-        (gt.ones(2, 5), IndexError, "a region names image 1, but input has 1"),
-        (gt.full((2, 5), math.nan), IndexError, "a region names image NaN, but input has 1"),
+        (np.zeros((2, 4), np.float32), RuntimeError, r"rois of shape \(K, 5\), but got \[1, 1, 4, 4\] and \[2, 4\]"),
+        (np.zeros((2, 5)), RuntimeError, "same type, but they are gt.float32 and gt.float64"),
+        (np.ones((2, 5), np.float32), IndexError, "a region names image 1, but input has 1"),
+        (np.full((2, 5), math.nan, np.float32), IndexError, "a region names image NaN, but input has 1"),
     ],
 )
-def test_roi_align_names_wrong_regions(rois: gt.Tensor, error: type[Exception], words: str) -> None:
+def test_roi_align_names_wrong_regions(rois: np.ndarray, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        operations.roi_align(gt.zeros(1, 1, 4, 4), rois, 1.0, 2, 2, 2, False)
+        operations.roi_align(gt.zeros(1, 1, 4, 4), gt.from_numpy(rois), 1.0, 2, 2, 2, False)
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> float:
