@@ -3,6 +3,7 @@
 //! Both wait for the boxes' coordinates. They are computed on the host in the boxes' precision, as PyTorch's
 //! torchvision does: numbers in double precision, rounded after each operation.
 
+use crate::common::zeros;
 use crate::declaration::functions;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
@@ -63,6 +64,7 @@ struct PixelWeights {
 impl PixelWeights {
     /// The weights by which a part of a region is the average of bilinear samples at equal distances: `samples` of
     /// them, or as many as the part has pixels if that is not positive. Samples more than a pixel outside count as 0.
+    /// There are parts and pixels.
     fn new(
         spans: &[Span],
         (parts, pixels): (usize, usize),
@@ -71,18 +73,17 @@ impl PixelWeights {
         round: impl Fn(f64) -> f64,
     ) -> PixelWeights {
         let mut weights = vec![0.0; spans.len() * parts * pixels];
-        let mut covered = vec![(0, 1.min(pixels)); spans.len()];
+        let mut covered = vec![(0, 1); spans.len()];
         let ends = pixels as f64;
-        for ((span, covered), weights) in
-            spans.iter().zip(&mut covered).zip(weights.chunks_exact_mut((parts * pixels).max(1)))
-        {
+        let regions = spans.iter().zip(&mut covered).zip(weights.chunks_exact_mut(parts * pixels));
+        for ((span, covered), weights) in regions {
             let size = round(span.end - span.begin);
             let size = if aligned { size } else { size.max(1.0) };
             let part = round(size / parts as f64);
             let count = if samples > 0 { samples as f64 } else { part.ceil().max(0.0) };
             let step = round(part / count.max(1.0));
             let (mut first, mut end) = (pixels, 0);
-            for (place, weights) in weights.chunks_exact_mut(pixels.max(1)).enumerate() {
+            for (place, weights) in weights.chunks_exact_mut(pixels).enumerate() {
                 let begin = round(span.begin + round(place as f64 * part));
                 // The samples between -1 and the number of pixels; the others would count as 0. Without a distance
                 // between them, all are at one place.
@@ -251,20 +252,21 @@ functions! {
         for of_image in order.chunk_by(|a, b| regions[*a][0] == regions[*b][0]) {
             let map = maps.select(0, regions[of_image[0]][0] as i64);
             for chosen in of_image.chunks(at_once) {
-                let ((top, bottom), (first, last)) = (rows.range(chosen), across.range(chosen));
-                let [top, bottom, first, last] = [top, bottom, first, last].map(|pixel| Some(pixel as i64));
-                let covered = map.slice(1, top, bottom, None).slice(2, first, last, None);
-                let taken = chosen.len() as i64;
-                let columns = across.tensor(g, chosen, across.range(chosen), dtype).flatten(0, 1);
-                let tall = covered.sizes()?[1];
+                let (high, wide) = (rows.range(chosen), across.range(chosen));
+                let within = |map: Expr<'g>, axis: i64, (first, last): (usize, usize)| {
+                    map.slice(axis, Some(first as i64), Some(last as i64), None)
+                };
+                let covered = within(within(map, 1, high), 2, wide);
+                let (taken, tall) = (chosen.len() as i64, (high.1 - high.0) as i64);
+                let columns = across.tensor(g, chosen, wide, dtype).flatten(0, 1);
                 let narrow = covered.matmul(columns.transposed()).reshape(&[channels, tall, taken, pooled_width]);
                 let narrow = narrow.permute(&[2, 1, 0, 3]).reshape(&[taken, tall, channels * pooled_width]);
-                parts.push(rows.tensor(g, chosen, rows.range(chosen), dtype).matmul(narrow));
+                parts.push(rows.tensor(g, chosen, high, dtype).matmul(narrow));
             }
         }
         let sizes = [count, pooled_height, channels, pooled_width];
         if parts.is_empty() {
-            return Ok(g.zeros(gt_ops::Meta::new(gt_ops::build::shape_of(&sizes)?, input.dtype()?)).permute(&[0, 2, 1, 3]));
+            return Ok(zeros(g, &sizes, input.dtype()?).permute(&[0, 2, 1, 3]));
         }
         let mut places = vec![0; order.len()];
         order.iter().enumerate().for_each(|(place, region)| places[*region] = place as i64);

@@ -23,6 +23,11 @@ fn by_channel<'g>(
     Ok(bias.map_or(scaled, |bias| scaled + bias.reshape(&shape)))
 }
 
+/// The axes of a tensor but for that of the channels.
+fn axes_of_channels(rank: usize) -> Vec<i64> {
+    (0..rank as i64).filter(|axis| *axis != 1).collect()
+}
+
 /// The gradients of a batch normalization's input, weight and bias (Ioffe and Szegedy 2015). The values are these, the
 /// result, the means of the channels, and the reciprocals of their standard deviations; the gradients of the last two
 /// come from second derivatives.
@@ -35,7 +40,7 @@ fn batch_norm_gradient<'g>(
     let &[grad, of_mean, of_rate] = grads else { return Ok(vec![None; 3]) };
     let sizes = input.sizes()?;
     let shape = along_axis(sizes.len(), 1);
-    let axes: Vec<i64> = (0..sizes.len() as i64).filter(|axis| *axis != 1).collect();
+    let axes = axes_of_channels(sizes.len());
     let count = (input.numel()? as i64 / sizes[1]) as f64;
     let centred = input - mean.reshape(&shape);
     let mut found = vec![None; 3];
@@ -188,10 +193,8 @@ functions! {
             let scaled = weight.map_or(input + 0i64, |weight| input * weight.select(0, 0));
             return Ok([bias.map_or(scaled, |bias| scaled + bias.select(0, 0)), running[0], running[1]]);
         }
-        let rank = input.rank()? as i64;
-        let channels = input.size(1)?;
-        let mut shape = vec![1; rank as usize];
-        shape[1] = channels;
+        let (rank, channels) = (input.rank()?, input.size(1)?);
+        let shape = along_axis(rank, 1);
         let x = input.upcast();
         let wide = x.dtype()?;
         let weight = weight.map_or_else(|| filled(g, &[channels], 1.0, wide), |weight| weight.to(wide));
@@ -208,7 +211,7 @@ functions! {
                 input.shape()?
             )));
         }
-        let axes: Vec<i64> = (0..rank).filter(|axis| *axis != 1).collect();
+        let axes = axes_of_channels(rank);
         let [own, scale, shift] = [x, weight, bias].map(Expr::detach);
         let mean = own.mean(&axes, false);
         let centred = own - mean.reshape(&shape);

@@ -179,6 +179,7 @@ def _function(row: dict[str, Any]) -> Callable[..., gt.Tensor]:
     """Returns the function of an elementwise row; rows of gradients and optimizers, and some others, have no name in
     `gt`."""
     if hasattr(gt, row["name"]):
+        assert not row["name"].endswith(("_backward", "_step"))
         return getattr(gt, row["name"])
     return lambda *operands: gt._gt.elementwise(row["wire_id"], *operands)
 

@@ -33,8 +33,8 @@ const BLOCK: usize = 8 << 10;
 const BLOCK_ROWS: usize = 256;
 /// The rows whose elements are added to the partial results of columns together.
 const ROWS_AT_ONCE: usize = 4;
-/// The elements of a result, at most, of which several are reduced together.
-const SHORT_ROWS: usize = 512;
+/// Results of at most so many elements are reduced several at a time.
+const TOGETHER_MAX: usize = 512;
 /// The columns, at most, of a matrix whose rows are added to several copies of the lanes.
 const NARROW_MAX: usize = 16;
 /// The room for these copies.
@@ -664,6 +664,13 @@ impl ReductionTask {
         })
     }
 
+    /// Whether `count` elements of a result are reduced where they are: they are neighbours in runs that are not too
+    /// short, and of the type that the reduction computes in.
+    fn reads_in_place(&self, count: usize) -> bool {
+        let is_dense = self.reduced.inner_strides()[0] == self.size as isize;
+        is_dense && self.reduced.inner() >= RUN_MIN.min(count) && self.widen.is_none() && self.convert.is_none()
+    }
+
     /// Reduces short rows of the innermost axis for several results at a time, so that none has calls of its own.
     ///
     /// # Safety
@@ -692,9 +699,7 @@ impl ReductionTask {
     /// # Safety
     /// Same as for [`ReductionTask::run`].
     unsafe fn rows(&self, first: usize, last: usize) {
-        let dense = self.reduced.inner_strides()[0] == self.size as isize;
-        let plain = self.widen.is_none() && self.convert.is_none();
-        if dense && plain && self.count <= SHORT_ROWS && self.reduced.inner() >= RUN_MIN.min(self.count) {
+        if self.count <= TOGETHER_MAX && self.reads_in_place(self.count) {
             // SAFETY: the contract is the same.
             return unsafe { self.short_rows(first, last) };
         }
@@ -764,11 +769,9 @@ impl ReductionTask {
     /// # Safety
     /// Same as for [`ReductionTask::run`].
     unsafe fn piece(&self, from: *const u8, first: usize, last: usize, acc: *mut u8) {
-        let step = self.reduced.inner_strides()[0];
-        let dense = step == self.size as isize && self.reduced.inner() >= RUN_MIN.min(last - first);
         // SAFETY: runs lie within the operand, `n <= TILE`, and `acc` points to an accumulator.
         unsafe {
-            if dense && self.widen.is_none() && self.convert.is_none() {
+            if self.reads_in_place(last - first) {
                 self.reduced.for_runs(first, last, |run| {
                     (self.reducer.row)(from.wrapping_offset(run.offsets[0]), run.len, acc)
                 });
