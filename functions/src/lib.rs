@@ -51,6 +51,7 @@ pub mod polynomials;
 pub mod pooling;
 pub mod products;
 pub mod random;
+pub mod recurrent;
 pub mod reductions;
 pub mod scans;
 pub mod scattering;
@@ -105,6 +106,7 @@ const GROUPS: &[&[Function]] = &[
     pooling::FUNCTIONS,
     products::FUNCTIONS,
     random::FUNCTIONS,
+    recurrent::FUNCTIONS,
     reductions::FUNCTIONS,
     scans::FUNCTIONS,
     signal_windows::FUNCTIONS,

@@ -175,3 +175,44 @@ def test_padding_and_back() -> None:
 def test_their_repr_is_pytorch_s() -> None:
     assert repr(nn.LSTM(3, 4, 2, bidirectional=True)) == "LSTM(3, 4, num_layers=2, bidirectional=True)"
     assert repr(nn.GRUCell(2, 3)) == "GRUCell(2, 3)"
+
+
+def stepped(layer: nn.LSTM, cell: nn.LSTMCell, x: gt.Tensor, state: tuple[gt.Tensor, gt.Tensor]) -> Any:
+    """The layer's hidden states and last cell state, by the cell one step at a time."""
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    weights = {name: getattr(layer, f"{name}_l0") for name in names}
+    outputs = []
+    for row in x:
+        state = gt.func.functional_call(cell, weights, (row, state))
+        outputs.append(state[0])
+    return gt.stack(outputs), state[1]
+
+
+@pytest.mark.parametrize("wanted", ["outputs", "cell", "both"])
+def test_the_gradients_of_an_lstm_are_those_of_its_cell_step_by_step(wanted: str) -> None:
+    layer, cell = fill(nn.LSTM(3, 4, dtype=gt.float64)), nn.LSTMCell(3, 4, dtype=gt.float64)
+    x = cosines(5, 2, 3).requires_grad_()
+    h, c = (cosines(2, 4).add(i).requires_grad_() for i in (1, 2))
+    leaves = [x, h, c, *layer.parameters()]
+
+    def gradients(outputs: gt.Tensor, last: gt.Tensor) -> list[gt.Tensor]:
+        parts = {"outputs": (outputs**2).sum(), "cell": (last**3).sum()}
+        loss = sum(part for name, part in parts.items() if wanted in (name, "both"))
+        first = gt.autograd.grad(loss, leaves, create_graph=True)
+        return [*first, *gt.autograd.grad(sum((grad**2).sum() for grad in first), leaves)]
+
+    output, (_, last) = layer(x, (h[None], c[None]))
+    found, expected = gradients(output, last[0]), gradients(*stepped(layer, cell, x, (h, c)))
+    assert all(grad.abs().max() > 0 for grad in expected)
+    for a, b in zip(found, expected, strict=True):
+        assert_close(a, b.detach().numpy())
+
+
+def test_an_lstm_layer_names_operands_that_do_not_fit() -> None:
+    from gt._functions._recurrent import lstm_layer
+
+    gates, weight, state = gt.zeros(5, 2, 16), gt.zeros(16, 4), gt.zeros(2, 4)
+    assert [tuple(t.shape) for t in lstm_layer(gates, weight, state, state)] == [(5, 2, 4)] * 2
+    for operands in ((gates[0], weight, state, state), (gates, weight[:8], state, state), (gates, weight, state, gates[0])):
+        with pytest.raises(RuntimeError, match=r"expected gates \(L, N, 4 H\), weight \(4 H, H\) and states \(N, H\)"):
+            lstm_layer(*operands)

@@ -109,9 +109,16 @@ halves! {
 use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 
 /// Computes the sums of `ROWS` rows, `left_step` elements apart, with `COLUMNS` columns, `right_step` elements apart:
-/// `COLUMNS` sums for each row.
-type Sums<E, S> =
-    unsafe fn(terms: usize, left: *const E, left_step: isize, right: *const S, right_step: isize, sums: *mut E);
+/// rows of `COLUMNS` sums, `to_step` elements apart.
+type Sums<E, S> = unsafe fn(
+    terms: usize,
+    left: *const E,
+    left_step: isize,
+    right: *const S,
+    right_step: isize,
+    to: *mut E,
+    to_step: isize,
+);
 
 /// # Safety
 /// Same as for [`Sums`]: rows and columns are valid for `terms` elements, `to` has room for all sums, and the machine
@@ -124,6 +131,7 @@ unsafe fn sums<V: SimdVector<E: Tiled>, S: Elements<V>, const ROWS: usize, const
     right: *const S::Stored,
     right_step: isize,
     to: *mut V::E,
+    to_step: isize,
 ) {
     // SAFETY: every address is of a term of a row or a column, or of a sum, which the contract covers.
     unsafe {
@@ -154,16 +162,7 @@ unsafe fn sums<V: SimdVector<E: Tiled>, S: Elements<V>, const ROWS: usize, const
         }
         for i in 0..ROWS {
             for j in 0..COLUMNS {
-                let mut lanes = [V::E::ZERO; LANES_MAX];
-                sums[i][j].store(lanes.as_mut_ptr());
-                let mut some = V::N / 2;
-                while some > 0 {
-                    for lane in 0..some {
-                        lanes[lane] = lanes[lane].plus(lanes[lane + some]);
-                    }
-                    some /= 2;
-                }
-                to.add(i * COLUMNS + j).write(lanes[0]);
+                to.offset(i as isize * to_step).add(j).write(sums[i][j].total());
             }
         }
     }
@@ -190,10 +189,13 @@ macro_rules! level {
                 right: *const S::Stored,
                 right_step: isize,
                 to: *mut V::E,
+                to_step: isize,
             ) {
                 // SAFETY: the contract is the same.
                 unsafe {
-                    crate::matmul_few_rows::sums::<V, S, ROWS, COLUMNS>(terms, left, left_step, right, right_step, to);
+                    crate::matmul_few_rows::sums::<V, S, ROWS, COLUMNS>(
+                        terms, left, left_step, right, right_step, to, to_step,
+                    );
                 }
             }
             pub fn loops<V: SimdVector<E: Tiled>, S: Elements<V>>() -> SumLoops<V::E, S::Stored> {
@@ -284,38 +286,34 @@ impl FewRows {
         checkpoint();
         let FewRows { m, k, matrices: [out, a, b], .. } = *self;
         let at_once = loops.columns[m - 1];
-        let mut all = vec![E::ZERO; m * columns];
-        let mut some = [E::ZERO; ROWS_MAX * ROWS_MAX];
+        // Sums that are rounded once more have memory of their own.
+        let mut wide = if self.narrow.is_some() { vec![E::ZERO; m * columns] } else { Vec::new() };
+        let (to, to_step) = match self.narrow {
+            Some(_) => (wide.as_mut_ptr(), columns as isize),
+            None => (out.at(0, first, size_of::<E>()).ptr.cast::<E>(), out.row_step),
+        };
         let mut column = 0;
         while column < columns {
             let (own, f) =
                 if column + at_once <= columns { (at_once, loops.together[m - 1]) } else { (1, loops.single[m - 1]) };
             let right = b.at(0, first + column, size_of::<S>()).ptr.cast_const().cast::<S>();
-            // SAFETY: rows and columns have `k` terms, whose elements are contiguous, and the array has room for the
-            // sums: no loop has more than `ROWS_MAX` columns.
-            unsafe { f(k, a.ptr.cast_const().cast(), a.row_step, right, b.column_step, some.as_mut_ptr()) };
-            for row in 0..m {
-                all[row * columns + column..][..own].copy_from_slice(&some[row * own..][..own]);
-            }
+            // SAFETY: rows and columns have `k` terms, whose elements are contiguous, and `to` has `m` rows of `columns`
+            // sums, `to_step` elements apart, which nothing else writes.
+            unsafe { f(k, a.ptr.cast_const().cast(), a.row_step, right, b.column_step, to.add(column), to_step) };
             column += own;
         }
-        for (row, sums) in all.chunks_exact_mut(columns).enumerate() {
+        for row in 0..m {
+            let sums = to.wrapping_offset(row as isize * to_step);
             if let Some(bias) = self.bias {
                 let bias = bias.at(first, size_of::<E>()).cast::<E>();
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: the bias has an element for each column.
-                    *sum = sum.plus(unsafe { bias.add(i).read() });
+                for i in 0..columns {
+                    // SAFETY: the bias has an element for each column, and the row a sum.
+                    unsafe { sums.add(i).write(sums.add(i).read().plus(bias.add(i).read())) };
                 }
             }
-            // SAFETY: the result has a contiguous row of these columns, which nothing else writes.
-            unsafe {
-                match self.narrow {
-                    Some(narrow) => narrow(out.at(row, first, 2).ptr, [sums.as_ptr().cast(); 3], 0, columns),
-                    None => {
-                        let to = out.at(row, first, size_of::<E>()).ptr.cast::<E>();
-                        to.copy_from_nonoverlapping(sums.as_ptr(), columns);
-                    }
-                }
+            if let Some(narrow) = self.narrow {
+                // SAFETY: the result has a contiguous row of these columns, which nothing else writes.
+                unsafe { narrow(out.at(row, first, 2).ptr, [sums.cast_const().cast(); 3], 0, columns) };
             }
         }
     }

@@ -150,6 +150,8 @@ pub trait SimdVector: Copy {
     unsafe fn store_first(self, to: *mut Self::E, n: usize);
     /// `self + a * b`.
     unsafe fn plus_product(self, a: Self, b: Self) -> Self;
+    /// The sum of all elements: the halves are added, then the halves of their sum, and so on.
+    unsafe fn total(self) -> Self::E;
 }
 
 /// # Safety
@@ -351,12 +353,23 @@ impl<E: Copy + Default + std::ops::Add<Output = E> + std::ops::Mul<Output = E>, 
     unsafe fn plus_product(self, a: Self, b: Self) -> Self {
         std::array::from_fn(|i| self[i] + a[i] * b[i])
     }
+    #[inline(always)]
+    unsafe fn total(mut self) -> E {
+        let mut some = N / 2;
+        while some > 0 {
+            for i in 0..some {
+                self[i] = self[i] + self[i + some];
+            }
+            some /= 2;
+        }
+        self[0]
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! lanes {
     ($($v:ty, $e:ty, $n:literal: $splat:ident $load:ident $store:ident $fma:ident,
-       $mask:expr, $load_first:ident $store_first:ident $order:ident;)*) => {$(
+       $mask:expr, $load_first:ident $store_first:ident $order:ident, $total:ident;)*) => {$(
         impl SimdVector for $v {
             type E = $e;
             const N: usize = $n;
@@ -393,6 +406,11 @@ macro_rules! lanes {
             unsafe fn plus_product(self, a: Self, b: Self) -> Self {
                 // SAFETY: instantiated only in functions of a level that has these instructions.
                 unsafe { std::arch::x86_64::$fma(a, b, self) }
+            }
+            #[inline(always)]
+            unsafe fn total(self) -> $e {
+                // SAFETY: instantiated only in functions of a level that has these instructions.
+                unsafe { $total(self) }
             }
         }
     )*};
@@ -435,16 +453,46 @@ unsafe fn first_of_4(n: usize) -> std::arch::x86_64::__m256i {
     unsafe { first_of_8(2 * n) }
 }
 
+/// The sums of [`SimdVector::total`], each of which continues with the next smaller register.
+#[cfg(target_arch = "x86_64")]
+macro_rules! totals {
+    ($($name:ident($v:ident) -> $e:ty: $x:ident => $sum:expr;)*) => {$(
+        /// # Safety
+        /// The machine has the instructions of the register.
+        #[cfg(target_arch = "x86_64")]
+        #[inline(always)]
+        unsafe fn $name($x: std::arch::x86_64::$v) -> $e {
+            use std::arch::x86_64::*;
+            // SAFETY: the machine has the instructions of this register by the contract, and so of smaller ones.
+            unsafe { $sum }
+        }
+    )*};
+}
+#[cfg(target_arch = "x86_64")]
+totals! {
+    total_of_16(__m512) -> f32: x => total_of_8(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x)));
+    total_of_8(__m256) -> f32: x => {
+        let four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
+    };
+    total_of_8_wide(__m512d) -> f64: x => total_of_4(_mm256_add_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x)));
+    total_of_4(__m256d) -> f64: x => {
+        let two = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
+        _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 lanes! {
     std::arch::x86_64::__m256, f32, 8: _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_fmadd_ps,
-        first_of_8, _mm256_maskload_ps _mm256_maskstore_ps mask_last;
+        first_of_8, _mm256_maskload_ps _mm256_maskstore_ps mask_last, total_of_8;
     std::arch::x86_64::__m256d, f64, 4: _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_fmadd_pd,
-        first_of_4, _mm256_maskload_pd _mm256_maskstore_pd mask_last;
+        first_of_4, _mm256_maskload_pd _mm256_maskstore_pd mask_last, total_of_4;
     std::arch::x86_64::__m512, f32, 16: _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_fmadd_ps,
-        |n: usize| ((1u32 << n) - 1) as u16, _mm512_maskz_loadu_ps _mm512_mask_storeu_ps mask_first;
+        |n: usize| ((1u32 << n) - 1) as u16, _mm512_maskz_loadu_ps _mm512_mask_storeu_ps mask_first, total_of_16;
     std::arch::x86_64::__m512d, f64, 8: _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_fmadd_pd,
-        |n: usize| ((1u32 << n) - 1) as u8, _mm512_maskz_loadu_pd _mm512_mask_storeu_pd mask_first;
+        |n: usize| ((1u32 << n) - 1) as u8, _mm512_maskz_loadu_pd _mm512_mask_storeu_pd mask_first, total_of_8_wide;
 }
 
 /// The functions of one level, with as many accumulators as its registers hold.

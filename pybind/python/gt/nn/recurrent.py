@@ -12,6 +12,7 @@ from typing import Any
 
 from gt import _core as gt
 from gt._functions import nn_functional as functional
+from gt._functions._recurrent import lstm_layer
 from gt._gt import Tensor
 from gt.nn import init
 from gt.nn.module import Module
@@ -200,11 +201,15 @@ class RNNBase(Module):
         """All time steps of one direction; `x` holds the rows of the sequences still running at each step, in order."""
         step, w = _MODES[self.mode][1], self._weights(end)
         x = functional.linear(x, w.ih, w.bias)
+        constant = running[0] == running[-1]
+        if step is _lstm and w.hr is None and constant:
+            gates, weight = x.unflatten(0, (len(running), running[0])), getattr(self, "weight_hh" + end)
+            output, cells = lstm_layer(gates.flip(0) if backwards else gates, weight, *state)
+            return (output.flip(0) if backwards else output).flatten(0, 1), (output[-1], cells[-1])
         starts = [0]
         for count in running:
             starts.append(starts[-1] + count)
         whole, ended, outputs = state, [], []
-        constant = running[0] == running[-1]
         if backwards:
             state = tuple(s[: running[-1]] for s in state) if not constant else state
         for t in range(len(running) - 1, -1, -1) if backwards else range(len(running)):

@@ -1,0 +1,132 @@
+//! A layer of a recurrent network over all steps of a sequence, with its gradient.
+
+use crate::declaration::functions;
+use gt_ops::error::{OpError, Result};
+use gt_ops::expr::{Builder, Expr};
+use gt_ops::forms::module;
+
+/// One of the parts of `size` elements along the last axis: input gate, forget gate, candidate and output gate, in
+/// PyTorch's order.
+fn gate(gates: Expr<'_>, index: i64, size: i64) -> Expr<'_> {
+    gates.slice(-1, Some(index * size), Some((index + 1) * size), None)
+}
+
+/// The states before each step: the first one, and those after each step but the last.
+fn before<'g>(g: &'g Builder<'g>, first: Expr<'g>, after: Expr<'g>) -> Expr<'g> {
+    g.cat(&[first.unsqueeze(0), after.slice(0, None, Some(-1), None)], 0)
+}
+
+/// The gradients of the gates' input parts, the weight, and the initial states (backpropagation through time: Werbos
+/// 1990). Only the product with the weight goes from step to step. What else the gradients of the gates are multiplied
+/// by is computed for all steps at once, and so is the gradient of the weight.
+///
+/// The values are these four inputs, then the hidden states, the cell states, the gates after the sigmoid, and the
+/// candidates. Gradients of the last two come from second derivatives.
+fn lstm_gradient<'g>(
+    g: &'g Builder<'g>,
+    values: &[Expr<'g>],
+    grads: &[Option<Expr<'g>>],
+) -> Result<Vec<Option<Expr<'g>>>> {
+    let (&[_, weight, hidden, cell, output, cells, opened, candidates], &[of_output, of_cells, of_opened, of_candidates]) =
+        (values, grads)
+    else {
+        return Ok(vec![None; 4]);
+    };
+    let (steps, size) = (cells.size(0)?, cells.size(-1)?);
+    let [input, forget, out] = [0, 1, 3].map(|index| gate(opened, index, size));
+    let squashed = cells.tanh();
+    let to_cell = out * (1.0 - squashed.square());
+    let sigmoid_slope = |x: Expr<'g>| x * (1.0 - x);
+    let candidate_slope = 1.0 - candidates.square();
+    let cell_slopes = [
+        candidates * sigmoid_slope(input),
+        before(g, cell, cells) * sigmoid_slope(forget),
+        input * candidate_slope,
+    ];
+    let slopes = g.cat(&[&cell_slopes[..], &[squashed * sigmoid_slope(out)]].concat(), -1);
+    let sum = |a: Option<Expr<'g>>, b: Option<Expr<'g>>| match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (a, b) => a.or(b),
+    };
+    let of_gates = sum(
+        of_opened.map(|grad| grad * sigmoid_slope(opened)),
+        of_candidates.map(|grad| {
+            let others = grad * 0.0;
+            g.cat(&[others, others, grad * candidate_slope, others], -1)
+        }),
+    );
+    let (mut from_gates, mut from_cell) = (None, None);
+    let mut all = Vec::new();
+    for step in (0..steps).rev() {
+        let at = |x: Expr<'g>| x.select(0, step);
+        let of_hidden = sum(of_output.map(at), from_gates);
+        let through = of_hidden.map(|grad| grad * at(to_cell));
+        let of_cell = sum(sum(through, from_cell), of_cells.map(at));
+        let zeros = || at(cells) * 0.0;
+        let (of_hidden, of_cell) = (of_hidden.unwrap_or_else(zeros), of_cell.unwrap_or_else(zeros));
+        let grad = g.cat(&[of_cell, of_cell, of_cell, of_hidden], -1) * at(slopes);
+        let grad = of_gates.map_or(grad, |of_gates| grad + at(of_gates));
+        from_gates = Some(grad.matmul(weight));
+        from_cell = Some(of_cell * at(forget));
+        all.push(grad);
+    }
+    all.reverse();
+    let all = g.stack(&all, 0);
+    let rows = |x: Expr<'g>, size: i64| x.reshape(&[-1, size]);
+    let of_weight = rows(all, 4 * size).transposed().matmul(rows(before(g, hidden, output), size));
+    Ok(vec![Some(all), Some(of_weight), from_gates, from_cell])
+}
+
+functions! {
+    /// One layer of an LSTM in one direction, over all steps of a batch of sequences of one length (Hochreiter and
+    /// Schmidhuber 1997).
+    ///
+    /// Args:
+    ///     gates: The inputs' part of the gates with the biases: `(L, N, 4 H)`, as `W x_t + b` in `nn.LSTM`.
+    ///     weight: The weight of the hidden state: `(4 H, H)`.
+    ///     hidden: The first hidden state: `(N, H)`.
+    ///     cell: The first cell state: `(N, H)`.
+    ///
+    /// Returns:
+    ///     The hidden states and the cell states after each step: `(L, N, H)`.
+    [module("_recurrent")]
+    fn lstm_layer(g, gates: Expr<'g>, weight: Expr<'g>, hidden: Expr<'g>, cell: Expr<'g>)
+        -> Result<[Expr<'g>; 2]> {
+        let (sizes, size) = (gates.sizes()?, weight.size(-1)?);
+        let fits = sizes.len() == 3
+            && sizes[0] > 0
+            && weight.sizes()? == [4 * size, size]
+            && [hidden, cell].iter().all(|state| state.sizes().is_ok_and(|found| found == [sizes[1], size]))
+            && sizes[2] == 4 * size;
+        if !fits {
+            return Err(OpError::runtime(format!(
+                "lstm_layer(): expected gates (L, N, 4 H), weight (4 H, H) and states (N, H), but got {sizes:?}, {:?}, \
+                 {:?} and {:?}",
+                weight.sizes()?,
+                hidden.sizes()?,
+                cell.sizes()?
+            )));
+        }
+        // Concatenation makes a copy whose rows lie one after the other: it is read at each step.
+        let turned = weight.detach().transposed();
+        let turned = g.cat(&[turned.slice(-1, None, Some(size), None), turned.slice(-1, Some(size), None, None)], -1);
+        let (x, mut h, mut c) = (gates.detach(), hidden.detach(), cell.detach());
+        let learns = [gates, weight, hidden, cell].iter().any(|input| input.requires_grad());
+        // The gates and candidates are kept for the gradient alone.
+        let kinds = if learns { 4 } else { 2 };
+        let mut kept: [Vec<Expr<'g>>; 4] = Default::default();
+        for step in 0..sizes[0] {
+            let sums = x.select(0, step) + h.matmul(turned);
+            let (opened, candidate) = (sums.sigmoid(), gate(sums, 2, size).tanh());
+            c = gate(opened, 1, size) * c + gate(opened, 0, size) * candidate;
+            h = gate(opened, 3, size) * c.tanh();
+            kept[..kinds].iter_mut().zip([h, c, opened, candidate]).for_each(|(kept, now)| kept.push(now));
+        }
+        if !learns {
+            return Ok([g.stack(&kept[0], 0), g.stack(&kept[1], 0)]);
+        }
+        let results = kept.each_ref().map(|kept| g.stack(kept, 0));
+        let [output, cells, _, _] = g.with_gradient("LSTM", &[gates, weight, hidden, cell], results, lstm_gradient)?;
+        Ok([output, cells])
+    }
+}
