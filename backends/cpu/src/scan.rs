@@ -7,7 +7,7 @@ use crate::kernels::SimdLevel;
 use crate::strided::{SharedPtr, run_or_not};
 use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
-use gt_backend::Loops;
+use gt_backend::{Loops, Run};
 use gt_ops::math::Int;
 use gt_ops::{DType, Meta, Op};
 use half::{bf16, f16};
@@ -107,6 +107,17 @@ impl Scan {
         let across = self.kept.inner_strides();
         let side_by_side = across[0].abs() < self.step[0].abs();
         self.kept.for_runs(first, last, |run| {
+            if !side_by_side && (2..=4).contains(&self.count) {
+                // SAFETY: the contract is the same, for these scans and their count.
+                unsafe {
+                    match self.count {
+                        2 => self.short::<T, O, S, 2>(run, start, &step, &out),
+                        3 => self.short::<T, O, S, 3>(run, start, &step, &out),
+                        _ => self.short::<T, O, S, 4>(run, start, &step, &out),
+                    }
+                }
+                return;
+            }
             let mut at = 0;
             while at < run.len {
                 let lanes = if side_by_side { LANES.min(run.len - at) } else { 1 };
@@ -151,6 +162,39 @@ impl Scan {
                 at += lanes;
             }
         });
+    }
+
+    /// Scans of `COUNT` elements, of which the processor computes several at once as there are no loops within them.
+    ///
+    /// # Safety
+    /// Same as for [`Scan::range`], for the scans of the run, which have `COUNT` elements.
+    #[inline(always)]
+    unsafe fn short<T: Copy, O, S: Copy, const COUNT: usize>(
+        &self,
+        run: Run<2>,
+        start: S,
+        step: &impl Fn(S, T, usize) -> S,
+        out: &impl Fn(S) -> O,
+    ) {
+        let across = self.kept.inner_strides();
+        let mut pace = Pace::default();
+        for scans in (0..run.len).step_by(ROWS) {
+            pace.advance(ROWS * COUNT);
+            for scan in (scans..run.len.min(scans + ROWS)).map(|scan| scan as isize) {
+                let from = self.from.get().wrapping_offset(run.offsets[0] + scan * across[0]);
+                let to = self.to.get().wrapping_offset(run.offsets[1] + scan * across[1]);
+                let mut state = start;
+                for i in 0..COUNT {
+                    // SAFETY: operand and result are valid for the scan's elements, and only this call writes these
+                    // results.
+                    unsafe {
+                        let x = from.wrapping_offset(i as isize * self.step[0]).cast::<T>().read();
+                        state = step(state, x, i);
+                        to.wrapping_offset(i as isize * self.step[1]).cast::<O>().write(out(state));
+                    }
+                }
+            }
+        }
     }
 
     /// # Safety
