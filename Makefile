@@ -191,6 +191,10 @@ test-sanitized: export GT_EMULATED_SEED := $(SANITIZED_SEED)
 # The runtime of AddressSanitizer must be loaded before everything else.
 test-sanitized: tools ## CUDA kernels, emulated in shuffled order, by the detector of races and AddressSanitizer
 	cargo test --no-run --package gt-cuda --test device
+	@for tests in "$(RACES)" "$(SANITIZED)"; do \
+	    cargo test --quiet --package gt-cuda --test device -- $$tests --list | grep -q ': test$$' \
+	        || { echo "test-sanitized: '$$tests' names no test"; exit 1; }; \
+	done
 	GT_EMULATED_CHECKS=races cargo test --package gt-cuda --test device -- $(RACES) --skip graphs::
 	GT_EMULATED_CHECKS=addresses ASAN_OPTIONS=detect_leaks=0 \
 	    cargo --config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so)']" \

@@ -3,7 +3,7 @@
 //! Both wait for the boxes' coordinates. They are computed on the host in the boxes' precision, as PyTorch's
 //! torchvision does: numbers in double precision, rounded after each operation.
 
-use crate::common::zeros;
+use crate::common::{check_implemented, zeros};
 use crate::declaration::functions;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
@@ -223,6 +223,7 @@ functions! {
                 )));
             }
         }
+        check_implemented("roi_align_forward_kernel", input, DType::is_float)?;
         check_same_dtype("roi_align", ("input", "rois"), input, rois)?;
         let (numbers, round) = coordinates(rois)?;
         let regions = numbers.as_chunks::<5>().0;

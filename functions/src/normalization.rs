@@ -23,6 +23,17 @@ fn by_channel<'g>(
     Ok(bias.map_or(scaled, |bias| scaled + bias.reshape(&shape)))
 }
 
+/// Checks that parameters and running statistics have one element for each channel.
+fn check_channels<'g>(channels: i64, all: &[(&str, Option<Expr<'g>>)]) -> Result<()> {
+    for (name, tensor) in all {
+        let count = tensor.map_or(Ok(channels as usize), Expr::numel)?;
+        if count as i64 != channels {
+            return Err(OpError::runtime(format!("{name} should contain {channels} elements not {count}")));
+        }
+    }
+    Ok(())
+}
+
 /// The axes of a tensor but for that of the channels.
 fn axes_of_channels(rank: usize) -> Vec<i64> {
     (0..rank as i64).filter(|axis| *axis != 1).collect()
@@ -186,14 +197,16 @@ functions! {
         if !training && (running_mean.is_none() || running_var.is_none()) {
             return Err(OpError::value("Expected running_mean and running_var to be defined when training=False"));
         }
-        let numel = input.numel()? as i64;
+        let (numel, channels) = (input.numel()? as i64, input.size(1)?);
+        let statistics = [("running_mean", running_mean), ("running_var", running_var)];
+        check_channels(channels, &[statistics, [("weight", weight), ("bias", bias)]].concat())?;
         if numel == 0 {
             // An empty batch has no statistics. The parameters take part in the result so that they get gradients of
             // zero.
             let scaled = weight.map_or(input + 0i64, |weight| input * weight.select(0, 0));
             return Ok([bias.map_or(scaled, |bias| scaled + bias.select(0, 0)), running[0], running[1]]);
         }
-        let (rank, channels) = (input.rank()?, input.size(1)?);
+        let rank = input.rank()?;
         let shape = along_axis(rank, 1);
         let x = input.upcast();
         let wide = x.dtype()?;
@@ -270,6 +283,16 @@ functions! {
                  and num_groups={num_groups}"
             )));
         }
+        for (name, parameter) in [("weight", weight), ("bias", bias)] {
+            let Some(parameter) = parameter else { continue };
+            let found = parameter.sizes()?;
+            if found != [*channels] {
+                return Err(OpError::runtime(format!(
+                    "Expected {name} to be a vector of size equal to the number of channels in input, but got {name} of \
+                     shape {found:?} and input of shape {sizes:?}"
+                )));
+            }
+        }
         let elements = channels / num_groups * size;
         let rows = input.upcast().reshape(&[*samples, num_groups, elements]);
         let normal = over_last_axes(g, Op::LayerNorm, rows, &[elements], None, None, eps)?;
@@ -320,6 +343,7 @@ functions! {
                 "Expected more than 1 spatial element when training, got input size {sizes:?}"
             )));
         }
+        check_channels(sizes[1], &[("running_mean", running_mean), ("running_var", running_var)])?;
         let rows = || input.detach().flatten(2, -1);
         let mean = running_mean.map(|running| moved(running, rows().mean(&[-1], false).mean(&[0], false), *momentum));
         let var =

@@ -237,6 +237,25 @@ def test_batch_norm_has_second_derivatives(shape: tuple[int, ...]) -> None:
     assert gt.autograd.gradgradcheck(normalized, operands)
 
 
+@pytest.mark.parametrize("name", ["weight", "bias", "running_mean", "running_var"])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_normalization_has_an_element_of_each_parameter_for_each_channel(name: str, training: bool) -> None:
+    x, right, wrong = gt.ones(2, 3, 4), gt.ones(3), gt.ones(1)
+    given = {"running_mean": right, "running_var": right, name: wrong}
+    with pytest.raises(RuntimeError, match=f"{name} should contain 3 elements not 1"):
+        F.batch_norm(x, **given, training=training)
+    if name.startswith("running"):
+        with pytest.raises(RuntimeError, match=f"{name} should contain 3 elements not 1"):
+            F.instance_norm(x, **given, use_input_stats=training)
+    else:
+        text = rf"Expected {name} to be a vector .* got {name} of shape \[1\] and input of shape \[2, 3, 4\]"
+        with pytest.raises(RuntimeError, match=text):
+            F.group_norm(x, 3, **{name: wrong})
+    # PyTorch counts the elements alone.
+    given[name] = gt.ones(1, 3)
+    assert F.batch_norm(x, **given, training=training).shape == (2, 3, 4)
+
+
 def test_batch_norm_without_statistics_or_with_bad_input() -> None:
     plain = nn.BatchNorm1d(5, affine=False, track_running_stats=False, dtype=gt.float64).eval()
     assert list(plain.state_dict()) == []

@@ -93,6 +93,12 @@ def test_roi_align_of_boxes_without_area_or_of_any_size(corners: list[float]) ->
     assert operations.roi_align(gt.from_numpy(maps), gt.from_numpy(rois), 1.0, 2, 2, -1, True).isfinite().all()
 
 
+def test_roi_align_refuses_integers() -> None:
+    maps = gt.zeros(1, 1, 4, 4, dtype=gt.int64)
+    with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+        operations.roi_align(maps, gt.zeros(1, 5, dtype=gt.int64), 1.0, 2, 2, -1, False)
+
+
 def test_roi_align_of_no_regions_is_empty_and_keeps_the_dtype() -> None:
     maps = gt.zeros(2, 3, 4, 4, dtype=gt.float16)
     found = operations.roi_align(maps, maps.new_zeros(0, 5), 1.0, 2, 2, -1, False)
