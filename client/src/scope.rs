@@ -388,6 +388,9 @@ impl Graph for Scope {
             if let (Op::Silu | Op::Hardswish, [Arg::Val(input)]) = (op, inputs) {
                 return build::activation_by_steps(self, op, *input);
             }
+            if let (Op::LstmCell, [Arg::Val(gates), Arg::Val(cell)]) = (op, inputs) {
+                return gt_ops::lstm::lstm_cell_by_steps(self, *gates, *cell);
+            }
             if let (Op::AttentionGradients, [grad, query, key, value, _, mask @ ..]) = (op, inputs) {
                 let operands = [&[*grad, *query, *key, *value], mask].concat();
                 return self.emit(Op::AttentionBackward, &operands, attrs);

@@ -163,9 +163,10 @@ functions! {
             )));
         }
         check_same_dtype("nms", ("boxes", "scores"), dets, scores)?;
-        let (numbers, round) = coordinates(dets)?;
-        let (scores, _) = coordinates(scores)?;
-        let boxes = numbers.as_chunks::<4>().0;
+        // One tensor is fetched: each fetch waits.
+        let (numbers, round) = coordinates(g.cat(&[dets.detach().flatten(0, -1), scores.detach()], 0))?;
+        let (boxes, scores) = numbers.split_at(4 * count as usize);
+        let boxes = boxes.as_chunks::<4>().0;
         let areas: Vec<f64> = boxes.iter().map(|[x1, y1, x2, y2]| round(round(x2 - x1) * round(y2 - y1))).collect();
         let mut order: Vec<usize> = (0..boxes.len()).collect();
         order.sort_by(|a, b| {

@@ -4,12 +4,8 @@ use crate::declaration::functions;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
-
-/// One of the parts of `size` elements along the last axis: input gate, forget gate, candidate and output gate, in
-/// PyTorch's order.
-fn gate(gates: Expr<'_>, index: i64, size: i64) -> Expr<'_> {
-    gates.slice(-1, Some(index * size), Some((index + 1) * size), None)
-}
+use gt_ops::lstm::LstmSlopes;
+use gt_ops::{Attrs, Op};
 
 /// The states before each step: the first one, and those after each step but the last.
 fn before<'g>(g: &'g Builder<'g>, first: Expr<'g>, after: Expr<'g>) -> Expr<'g> {
@@ -17,57 +13,38 @@ fn before<'g>(g: &'g Builder<'g>, first: Expr<'g>, after: Expr<'g>) -> Expr<'g> 
 }
 
 /// The gradients of the gates' input parts, the weight, and the initial states (backpropagation through time: Werbos
-/// 1990). Only the product with the weight goes from step to step. What else the gradients of the gates are multiplied
-/// by is computed for all steps at once, and so is the gradient of the weight.
+/// 1990). Only the product with the weight goes from step to step. The derivatives of all steps are computed at once, and
+/// so is the gradient of the weight.
 ///
-/// The values are these four inputs, then the hidden states, the cell states, the gates after the sigmoid, and the
-/// candidates. Gradients of the last two come from second derivatives.
+/// The values are these four inputs, then the hidden states, the cell states, and the sums of the gates. Gradients of
+/// the last come from second derivatives.
 fn lstm_gradient<'g>(
     g: &'g Builder<'g>,
     values: &[Expr<'g>],
     grads: &[Option<Expr<'g>>],
 ) -> Result<Vec<Option<Expr<'g>>>> {
-    let (&[_, weight, hidden, cell, output, cells, opened, candidates], &[of_output, of_cells, of_opened, of_candidates]) =
-        (values, grads)
-    else {
+    let (&[_, weight, hidden, cell, output, cells, sums], &[of_output, of_cells, of_sums]) = (values, grads) else {
         return Ok(vec![None; 4]);
     };
     let (steps, size) = (cells.size(0)?, cells.size(-1)?);
-    let [input, forget, out] = [0, 1, 3].map(|index| gate(opened, index, size));
-    let squashed = cells.tanh();
-    let to_cell = out * (1.0 - squashed.square());
-    let sigmoid_slope = |x: Expr<'g>| x * (1.0 - x);
-    let candidate_slope = 1.0 - candidates.square();
-    let cell_slopes = [
-        candidates * sigmoid_slope(input),
-        before(g, cell, cells) * sigmoid_slope(forget),
-        input * candidate_slope,
-    ];
-    let slopes = g.cat(&[&cell_slopes[..], &[squashed * sigmoid_slope(out)]].concat(), -1);
+    let slopes = LstmSlopes::new(sums, before(g, cell, cells), cells, size);
     let sum = |a: Option<Expr<'g>>, b: Option<Expr<'g>>| match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
         (a, b) => a.or(b),
     };
-    let of_gates = sum(
-        of_opened.map(|grad| grad * sigmoid_slope(opened)),
-        of_candidates.map(|grad| {
-            let others = grad * 0.0;
-            g.cat(&[others, others, grad * candidate_slope, others], -1)
-        }),
-    );
     let (mut from_gates, mut from_cell) = (None, None);
     let mut all = Vec::new();
     for step in (0..steps).rev() {
         let at = |x: Expr<'g>| x.select(0, step);
         let of_hidden = sum(of_output.map(at), from_gates);
-        let through = of_hidden.map(|grad| grad * at(to_cell));
+        let through = of_hidden.map(|grad| grad * at(slopes.hidden));
         let of_cell = sum(sum(through, from_cell), of_cells.map(at));
         let zeros = || at(cells) * 0.0;
         let (of_hidden, of_cell) = (of_hidden.unwrap_or_else(zeros), of_cell.unwrap_or_else(zeros));
-        let grad = g.cat(&[of_cell, of_cell, of_cell, of_hidden], -1) * at(slopes);
-        let grad = of_gates.map_or(grad, |of_gates| grad + at(of_gates));
+        let grad = g.cat(&[of_cell, of_cell, of_cell, of_hidden], -1) * at(slopes.gates);
+        let grad = of_sums.map_or(grad, |of_sums| grad + at(of_sums));
         from_gates = Some(grad.matmul(weight));
-        from_cell = Some(of_cell * at(forget));
+        from_cell = Some(of_cell * at(slopes.cell));
         all.push(grad);
     }
     all.reverse();
@@ -112,21 +89,35 @@ functions! {
         let turned = g.cat(&[turned.slice(-1, None, Some(size), None), turned.slice(-1, Some(size), None, None)], -1);
         let (x, mut h, mut c) = (gates.detach(), hidden.detach(), cell.detach());
         let learns = [gates, weight, hidden, cell].iter().any(|input| input.requires_grad());
-        // The gates and candidates are kept for the gradient alone.
-        let kinds = if learns { 4 } else { 2 };
-        let mut kept: [Vec<Expr<'g>>; 4] = Default::default();
+        // The sums of the gates are kept for the gradient alone.
+        let kinds = if learns { 3 } else { 2 };
+        let mut kept: [Vec<Expr<'g>>; 3] = Default::default();
         for step in 0..sizes[0] {
             let sums = x.select(0, step) + h.matmul(turned);
-            let (opened, candidate) = (sums.sigmoid(), gate(sums, 2, size).tanh());
-            c = gate(opened, 1, size) * c + gate(opened, 0, size) * candidate;
-            h = gate(opened, 3, size) * c.tanh();
-            kept[..kinds].iter_mut().zip([h, c, opened, candidate]).for_each(|(kept, now)| kept.push(now));
+            let states = g.emit(Op::LstmCell, &[sums.into(), c.into()], Attrs::None);
+            (h, c) = (states.narrow(-1, 0, size), states.narrow(-1, size, size));
+            kept[..kinds].iter_mut().zip([h, c, sums]).for_each(|(kept, now)| kept.push(now));
         }
         if !learns {
             return Ok([g.stack(&kept[0], 0), g.stack(&kept[1], 0)]);
         }
         let results = kept.each_ref().map(|kept| g.stack(kept, 0));
-        let [output, cells, _, _] = g.with_gradient("LSTM", &[gates, weight, hidden, cell], results, lstm_gradient)?;
+        let [output, cells, _] = g.with_gradient("LSTM", &[gates, weight, hidden, cell], results, lstm_gradient)?;
         Ok([output, cells])
+    }
+
+    /// One step of an LSTM for each row (Hochreiter and Schmidhuber 1997).
+    ///
+    /// Args:
+    ///     gates: The sums of the input, forget, candidate and output gate: `(N, 4 H)`.
+    ///     cell: The cell state: `(N, H)`.
+    ///
+    /// Returns:
+    ///     The new hidden state and the new cell state: `(N, H)`.
+    [module("_recurrent")]
+    fn lstm_cell(g, gates: Expr<'g>, cell: Expr<'g>) -> Result<[Expr<'g>; 2]> {
+        let size = cell.size(-1)?;
+        let states = g.emit(Op::LstmCell, &[gates.into(), cell.into()], Attrs::None);
+        Ok([states.narrow(-1, 0, size), states.narrow(-1, size, size)])
     }
 }

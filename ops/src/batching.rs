@@ -374,6 +374,7 @@ impl Batch<'_> {
             | Op::LogSoftmaxBackward
             | Op::Fourier
             | Op::InverseFourier
+            | Op::LstmCell
             | Op::Attention
             | Op::AttentionBackward
             | Op::AttentionGradients => self.on_rows(self.attrs.clone()),

@@ -18,6 +18,7 @@ from c_library import Attrs, Failed, Handle, Ints, Session, Tensor, check, funct
 from support import ROOT, TOKEN, as_bfloat16, daemon, draw, gtd, output_of, server
 
 import gt
+from gt._functions import _recurrent
 from gt.nn import functional as F  # noqa: N812 (PyTorch's name)
 
 # The library is built first if necessary.
@@ -206,6 +207,11 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
         ],
         {},
         attention_gradients,
+    ),
+    "lstm_cell": (
+        [X, X[:, :1]],
+        {},
+        lambda: gt.cat(_recurrent.lstm_cell(gt.tensor(X), gt.tensor(X[:, :1])), 1),
     ),
     "ctc_forward": ([EMITTED, STATES, SIZES], {}, lambda: gt.tensor(alignments()[0])),
     "ctc_posteriors": ([EMITTED, STATES, SIZES, alignments()[0]], {}, lambda: gt.tensor(alignments()[1])),

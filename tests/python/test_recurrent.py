@@ -213,6 +213,10 @@ def test_an_lstm_layer_names_operands_that_do_not_fit() -> None:
 
     gates, weight, state = gt.zeros(5, 2, 16), gt.zeros(16, 4), gt.zeros(2, 4)
     assert [tuple(t.shape) for t in lstm_layer(gates, weight, state, state)] == [(5, 2, 4)] * 2
-    for operands in ((gates[0], weight, state, state), (gates, weight[:8], state, state), (gates, weight, state, gates[0])):
+    for operands in (
+        (gates[0], weight, state, state),
+        (gates, weight[:8], state, state),
+        (gates, weight, state, gates[0]),
+    ):
         with pytest.raises(RuntimeError, match=r"expected gates \(L, N, 4 H\), weight \(4 H, H\) and states \(N, H\)"):
             lstm_layer(*operands)

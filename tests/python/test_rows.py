@@ -16,6 +16,7 @@ import scipy.special
 from support import FLOATS, assert_close, draw, numeric_gradient, quantized, to_gt, to_numpy
 
 import gt
+from gt._functions import _recurrent
 from gt.nn import functional as F  # noqa: N812 (PyTorch's name)
 
 RNG = np.random.default_rng(3)
@@ -113,6 +114,47 @@ def test_softmax_of_what_is_not_finite(columns: int) -> None:
     np.testing.assert_allclose(got[0], np.where(np.arange(columns) == 1, 0, 1 / (columns - 1)), rtol=1e-12)
     assert np.isnan(got[1:]).all()
     assert to_numpy(gt.tensor(rows).log_softmax(-1))[0, 1] == -math.inf
+
+
+# Steps of a long short-term memory ------------------------------------------------------------------------------------
+
+
+def lstm_cell(gates: np.ndarray, cell: np.ndarray) -> np.ndarray:
+    """The hidden state and the cell state after a step, side by side."""
+    opening, forget, candidate, output = np.split(gates, 4, -1)
+    after = scipy.special.expit(forget) * cell + scipy.special.expit(opening) * np.tanh(candidate)
+    return np.concatenate([scipy.special.expit(output) * np.tanh(after), after], -1)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("size", [(3,), (0, 4), (5, 7), (2, 3, 65)])
+def test_lstm_cell(size: tuple[int, ...], dtype: str) -> None:
+    rng = np.random.default_rng(len(size))
+    gates, cell = draw(rng, (*size[:-1], 4 * size[-1]), dtype, -5, 5), draw(rng, size, dtype)
+    hidden, after = _recurrent.lstm_cell(to_gt(gates, dtype), to_gt(cell, dtype))
+    wanted = lstm_cell(gates.astype(np.float64), cell.astype(np.float64))
+    assert_close(gt.cat([hidden, after], -1), wanted, dtype)
+
+
+def test_lstm_cell_of_any_layout_has_gradients_and_batches() -> None:
+    gates, cell = RNG.standard_normal((8, 3, 2)), RNG.standard_normal((3, 2, 2))
+    turned, state = gt.tensor(gates).transpose(0, 2), gt.tensor(cell).transpose(0, 1)
+    both = gt.cat(_recurrent.lstm_cell(turned, state), -1)
+    wanted = lstm_cell(gates.transpose(2, 1, 0), cell.transpose(1, 0, 2))
+    assert_close(both, wanted)
+    step = lambda gates, cell: gt.cat(_recurrent.lstm_cell(gates, cell), -1)  # noqa: E731
+    assert_close(gt.vmap(step)(turned, state), wanted)
+    assert_close(
+        gt.vmap(step, (1, None))(turned, state[:, 0]), np.stack([lstm_cell(gates[:, i].T, cell[0]) for i in range(3)])
+    )
+    check_gradients(step, [gates.T[0], cell[:, 0]])
+
+
+def test_lstm_cell_names_operands_that_do_not_fit() -> None:
+    with pytest.raises(RuntimeError, match="lstm_cell: the shape or dtype of operand 0 does not fit the others"):
+        _recurrent.lstm_cell(gt.zeros(2, 11), gt.zeros(2, 3))
+    with pytest.raises(RuntimeError, match="does not fit the others"):
+        _recurrent.lstm_cell(gt.zeros(2, 12), gt.zeros(2, 3, dtype=gt.float64))
 
 
 # Norms ----------------------------------------------------------------------------------------------------------------

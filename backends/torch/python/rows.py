@@ -49,6 +49,14 @@ def log_softmax_backward(grad: torch.Tensor, output: torch.Tensor) -> torch.Tens
     return aten._log_softmax_backward_data(grad, output, -1, output.dtype)
 
 
+@wide
+def lstm_cell(gates: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
+    """Returns the hidden state and the cell state after a step of a long short-term memory, side by side."""
+    opening, forget, candidate, output = gates.chunk(4, -1)
+    after = forget.sigmoid() * cell + opening.sigmoid() * candidate.tanh()
+    return torch.cat([output.sigmoid() * after.tanh(), after], -1)
+
+
 def class_loss(scores: bool):
     """Returns the function of a loss over classes: from scores, or from log-probabilities."""
 
@@ -221,6 +229,7 @@ OPS = {
     "attention_backward": attention_backward,
     # PyTorch computes the result again, which follows the first four operands.
     "attention_gradients": lambda *operands: attention_backward(*operands[:4], *operands[5:]),
+    "lstm_cell": lstm_cell,
     "fourier": transform(torch.fft.fft, "backward"),
     "inverse_fourier": transform(torch.fft.ifft, "forward"),
 }

@@ -4,6 +4,7 @@ use crate::dtype::DType;
 use crate::expr::Expr;
 use crate::grad::GradCtx;
 use crate::instruction::{Attrs, LossReduction};
+use crate::lstm::LstmSlopes;
 use crate::op::Op;
 use crate::shape::Shape;
 use std::cell::LazyCell;
@@ -98,6 +99,19 @@ fn recorded_class_loss<'g>(c: &GradCtx<'g>) -> Expr<'g> {
         slope = slope - even * class_weight + c.a().softmax(1).upcast() * (share * kept + even * all);
     }
     slope * grad
+}
+
+/// The gradients of the gates and of the cell state, from those of the new hidden state and the new cell state.
+pub fn lstm_cell<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
+    let [grad, gates, before, result] = [c.grad, c.a(), c.b(), c.out()].map(Expr::upcast);
+    let size = c.shape(1).dims().last().map_or(0, |size| *size as i64);
+    let slopes = LstmSlopes::new(gates, before, result.narrow(-1, size, size), size);
+    let of_hidden = grad.narrow(-1, 0, size);
+    let of_cell = grad.narrow(-1, size, size) + of_hidden * slopes.hidden;
+    c.each(|operand| match operand {
+        0 => c.builder.cat(&[of_cell, of_cell, of_cell, of_hidden], -1) * slopes.gates,
+        _ => of_cell * slopes.cell,
+    })
 }
 
 /// With p the attention weights and s = p (g v^T - sum(g out)): scale s k; scale s^T q; p^T g; s for the mask

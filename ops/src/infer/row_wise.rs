@@ -88,6 +88,13 @@ pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             dims.push(columns);
             Ok(Meta::new(Shape::new(&dims)?, grad.dtype))
         }
+        (Op::LstmCell, Attrs::None) => {
+            let (gates, cell) = (rows_of(row, inputs, 0)?, rows_of(row, inputs, 1)?);
+            let last = cell.shape.rank() - 1;
+            let wide = |factor: usize| cell.shape.with_dim(last, columns(&cell).saturating_mul(factor));
+            same(row, inputs, 0, &Meta::new(Shape::new(wide(4).dims())?, cell.dtype))?;
+            Ok(Meta::new(Shape::new(wide(2).dims())?, gates.dtype))
+        }
         (Op::CtcForward, Attrs::None) => Ok(ctc(row, inputs)?[1]),
         (Op::CtcPosteriors, Attrs::None) => {
             let [emitted, variables] = ctc(row, inputs)?;

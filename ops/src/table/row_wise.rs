@@ -175,6 +175,16 @@ macro_rules! rows {
             reference: "ctc_posteriors(a, b, c, d)",
         }
 
+        /// One step of a long short-term memory (Hochreiter and Schmidhuber 1997) for each row: from the sums of the
+        /// input, forget, candidate and output gate, (…, 4 n), and the cell state, (…, n), the new hidden state and the
+        /// new cell state side by side, (…, 2 n).
+        LstmCell = 297, lstm_cell(gates, cell) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            grad: Joint(row_wise::lstm_cell),
+            saves: Saves { inputs: 3, output: true }, cost_flops: 30,
+            reference: "lstm_cell(a, b)",
+        }
+
         } }
     };
 }

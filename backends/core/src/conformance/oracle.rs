@@ -335,6 +335,20 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
         (Class::RowWise, _) if matches!(op, Op::Fourier | Op::InverseFourier) => {
             Ok(fourier(op, inputs[0].tensor(), out))
         }
+        (Class::RowWise, _) if op == Op::LstmCell => {
+            let (gates, cell) = (inputs[0].tensor(), inputs[1].tensor());
+            let size = out.shape.dims()[out.shape.rank() - 1] / 2;
+            let open = |x: f64| 1.0 / (1.0 + (-x).exp());
+            Ok(Host::floats(
+                *out,
+                (0..n).map(|i| {
+                    let (row, at) = (i / (2 * size), i % size);
+                    let sum = |index: usize| gates.float(row * 4 * size + index * size + at);
+                    let after = open(sum(1)) * cell.float(row * size + at) + open(sum(0)) * sum(2).tanh();
+                    if i / size % 2 == 0 { open(sum(3)) * after.tanh() } else { after }
+                }),
+            ))
+        }
         (Class::RowWise, _) if matches!(op, Op::CtcForward | Op::CtcPosteriors) => {
             let [emitted, labels, sizes] = [0, 1, 2].map(|i| inputs[i].tensor());
             Ok(alignments(op, emitted, labels, sizes, out))

@@ -1145,6 +1145,23 @@ pub fn alignments<B: Backend>(backend: &mut B) {
     }
 }
 
+/// Steps of a long short-term memory: no, one and several rows, of one element and more, with gates that are closed.
+pub fn lstm_cells<B: Backend>(backend: &mut B) {
+    let mut numbers = TestNumbers::new();
+    for dtype in Op::LstmCell.row().accepts.iter() {
+        for (lead, size) in [(&[][..], 3), (&[0], 4), (&[1], 1), (&[5], 7), (&[3], 16), (&[2, 3], 65), (&[2, 1], 1030)]
+        {
+            for layout in LAYOUTS {
+                let of = |columns: usize| Meta::new(shape(&[lead, &[columns][..]].concat()), dtype);
+                let gates = numbers.host(of(4 * size), (-30.0, 30.0), false);
+                let inputs = [gates, numbers.host(of(size), (-3.0, 3.0), false)].map(OracleOperand::Tensor);
+                let tolerance = |_: &Host, _: usize| Tolerance { own: 2.0, absolute: compute_epsilon(dtype) * 8.0 };
+                check(backend, Op::LstmCell, &inputs, &Attrs::None, &[layout], tolerance);
+            }
+        }
+    }
+}
+
 /// Searches in sorted rows: one row for all values, and a row for each row of values.
 pub fn searches<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();

@@ -8,6 +8,7 @@ mod attention;
 mod ctc;
 mod fourier;
 mod loss;
+mod lstm;
 pub(crate) mod moments;
 mod norm;
 mod softmax;
@@ -217,6 +218,7 @@ impl CpuBackend {
             (Op::AttentionBackward | Op::AttentionGradients, Attrs::Attention { causal, scale }) => {
                 self.attention_grad(op, inputs, *causal, *scale, out)
             }
+            (Op::LstmCell, _) => self.lstm_cell::<R>(tensor(&inputs[0])?, tensor(&inputs[1])?, out),
             (Op::CtcForward, _) => {
                 self.ctc_forward::<R>([tensor(&inputs[0])?, tensor(&inputs[1])?, tensor(&inputs[2])?], out)
             }

@@ -4,6 +4,7 @@ mod attention;
 mod ctc;
 mod fourier;
 mod loss;
+mod lstm;
 mod norm;
 mod row_plan;
 mod softmax;
@@ -24,6 +25,7 @@ pub(crate) static TEMPLATES: &[&Template] = &[
     &norm::NORM,
     &norm::WEIGHT_SUMS,
     &norm::WEIGHT_JOIN,
+    &lstm::LSTM,
     &loss::LOSS,
     &loss::TOTALS,
     &attention::ATTENTION,
@@ -66,6 +68,7 @@ impl CudaBackend {
                 self.attention_grad(op, inputs, *causal, *scale, out)
             }
             (Op::Fourier | Op::InverseFourier, _) => self.fourier(op, tensor(inputs, 0)?, out),
+            (Op::LstmCell, _) => self.lstm_cell(inputs, out),
             (Op::CtcForward | Op::CtcPosteriors, _) => self.ctc(op, inputs, out),
             _ => Err(ExecError::internal(format!("{} carries other attributes", op.name()))),
         }

@@ -22,6 +22,7 @@ gt_backend::conformance_tests!(
     elementwise_large,
     fourier_transforms,
     alignments,
+    lstm_cells,
     matmuls,
     affine_maps,
     gathers,

@@ -12,7 +12,7 @@ from typing import Any
 
 from gt import _core as gt
 from gt._functions import nn_functional as functional
-from gt._functions._recurrent import lstm_layer
+from gt._functions._recurrent import lstm_cell, lstm_layer
 from gt._gt import Tensor
 from gt.nn import init
 from gt.nn.module import Module
@@ -52,13 +52,7 @@ def _relu(x: Tensor, state: State, w: _Weights) -> State:
 
 def _lstm(x: Tensor, state: State, w: _Weights) -> State:
     h, c = state
-    gates = x + h @ w.hh
-    size = c.shape[-1]
-    # PyTorch's order of the gates: input, forget, cell, output.
-    opened = gates.sigmoid()
-    new = gates.narrow(-1, 2 * size, size).tanh()
-    c = gt.addcmul(opened.narrow(-1, size, size) * c, opened.narrow(-1, 0, size), new)
-    h = opened.narrow(-1, 3 * size, size) * c.tanh()
+    h, c = lstm_cell(x + h @ w.hh, c)
     return (h if w.hr is None else h @ w.hr), c
 
 

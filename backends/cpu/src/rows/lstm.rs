@@ -1,0 +1,77 @@
+//! Steps of a long short-term memory (Hochreiter and Schmidhuber 1997).
+
+use crate::backend::{CpuBackend, Result};
+use crate::lanes::{Lanes, Vectors};
+use crate::rows::{RowKernel, RowSink, RowSource, block_rows, run};
+use crate::tensor::CpuTensor;
+use gt_ops::Meta;
+use gt_ops::math::Real;
+
+/// The cost of an element of the result in elementwise operations: five functions of exponentials for two elements.
+const WEIGHT: usize = 30_000;
+
+struct LstmCell {
+    gates: RowSource,
+    cell: RowSource,
+    to: RowSink,
+    /// The elements of a cell state.
+    size: usize,
+}
+
+#[inline(always)]
+fn sigmoid<R: Real>(x: R) -> R {
+    R::ONE / (R::ONE + (-x).exp())
+}
+
+impl<R: Vectors> RowKernel<R> for LstmCell {
+    #[inline(always)]
+    unsafe fn rows<V: Lanes<R>>(&self, first: usize, last: usize) {
+        let n = self.size;
+        let (mut wide_gates, mut wide_cells, mut made) = (Vec::new(), Vec::new(), Vec::new());
+        let step = block_rows(4 * n);
+        for at in (first..last).step_by(step) {
+            let rows = step.min(last - at);
+            // SAFETY: `first..last` are rows that the operands and the result have, by the contract of
+            // `RowKernel::rows`.
+            unsafe {
+                let gates = self.gates.elements::<R>(at * 4 * n, rows * 4 * n, &mut wide_gates);
+                let cells = self.cell.elements::<R>(at * n, rows * n, &mut wide_cells);
+                let to = self.to.room::<R>(at * 2 * n, rows * 2 * n, &mut made);
+                for row in 0..rows {
+                    let gates = &gates[row * 4 * n..][..4 * n];
+                    let (input, forget) = (&gates[..n], &gates[n..2 * n]);
+                    let (candidate, output) = (&gates[2 * n..3 * n], &gates[3 * n..]);
+                    let before = &cells[row * n..][..n];
+                    let (hidden, after) = to[row * 2 * n..][..2 * n].split_at_mut(n);
+                    for i in 0..n {
+                        after[i] = sigmoid(forget[i]) * before[i] + sigmoid(input[i]) * candidate[i].tanh();
+                    }
+                    for i in 0..n {
+                        hidden[i] = sigmoid(output[i]) * after[i].tanh();
+                    }
+                }
+                self.to.done(at * 2 * n, rows * 2 * n, &made);
+            }
+        }
+    }
+}
+
+impl CpuBackend {
+    pub(super) fn lstm_cell<R: Vectors>(
+        &mut self,
+        gates: &CpuTensor,
+        cell: &CpuTensor,
+        out: &Meta,
+    ) -> Result<CpuTensor> {
+        let (gates, cell) = (self.contiguous(gates)?, self.contiguous(cell)?);
+        let result = self.new_tensor(out)?;
+        let size = out.shape.dims().last().map_or(0, |columns| columns / 2);
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        let work = LstmCell { gates: self.source(&gates), cell: self.source(&cell), to: self.sink(&result), size };
+        // SAFETY: operands and result are contiguous, of the shapes that inference checked; `result` was just allocated.
+        unsafe { run::<R, _>(&mut self.pool, self.level, &work, (out.shape.numel() / (2 * size), 2 * size), WEIGHT)? };
+        Ok(result)
+    }
+}
