@@ -5,8 +5,9 @@
 
 use crate::tls::fingerprint;
 use gt_protocol::address::Fingerprint;
+use rustix::net::{RecvFlags, recv};
 use rustls::Connection;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 const ENCRYPT_BYTES_MAX: usize = 64 << 10;
 /// The most bytes that are received at one time, before they are decrypted.
 const DECRYPT_BYTES_MAX: usize = 64 << 10;
+/// The bytes of a record of TLS before its contents. The last two are the length of these.
+const RECORD_HEAD_BYTES: usize = 5;
 
 /// The reason why a connection could not be encrypted.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +50,7 @@ pub(crate) struct Ciphertext {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    by_record: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,7 +81,7 @@ impl TcpChannel {
                 return Err(EncryptionError::TimedOut);
             }
             tcp.set_read_timeout(Some(left)).map_err(EncryptionError::Io)?;
-            match received.fill(&tcp) {
+            match received.fill(&tcp, RecvFlags::empty()) {
                 Ok(0) => return Err(EncryptionError::Ended),
                 Ok(_) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -97,6 +101,11 @@ impl TcpChannel {
         tcp.set_read_timeout(None).map_err(EncryptionError::Io)?;
         tls.set_buffer_limit(None);
         Ok((TcpChannel { tcp, tls: Some(Mutex::new(tls)), sending: Mutex::default() }, received))
+    }
+
+    /// The same connection without encryption.
+    pub(crate) fn to_plain(&self) -> TcpChannel {
+        TcpChannel::plain(self.tcp.clone())
     }
 
     /// The connection, for its addresses, options and state.
@@ -123,7 +132,10 @@ impl TcpChannel {
     /// Sends the bytes of all parts, one after another.
     pub(crate) fn write_all_parts(&self, parts: &[&[u8]]) -> io::Result<()> {
         let mut encrypted = lock(&self.sending);
-        let Some(tls) = &self.tls else { return parts.iter().try_for_each(|part| (&*self.tcp).write_all(part)) };
+        let Some(tls) = &self.tls else {
+            let mut parts: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            return write_all_vectored(&self.tcp, &mut parts);
+        };
         encrypted.clear();
         for piece in parts.iter().flat_map(|part| part.chunks(ENCRYPT_BYTES_MAX)) {
             let mut tls = lock(tls);
@@ -143,7 +155,21 @@ impl TcpChannel {
     /// Receives bytes, waiting for at least one. Returns 0 if the peer has closed the connection. Only one thread may
     /// call this, always with the same `received`.
     pub(crate) fn read(&self, received: &mut Ciphertext, out: &mut [u8]) -> io::Result<usize> {
-        let Some(tls) = &self.tls else { return (&*self.tcp).read(out) };
+        self.receive(received, out, RecvFlags::empty())
+    }
+
+    /// As [`read`](Self::read), without waiting: an error of the kind `WouldBlock` if no bytes have come.
+    pub(crate) fn try_read(&self, received: &mut Ciphertext, out: &mut [u8]) -> io::Result<usize> {
+        self.receive(received, out, RecvFlags::DONTWAIT)
+    }
+
+    /// Waits until bytes have come, or the peer has closed the connection, as long as [`read`](Self::read) would.
+    pub(crate) fn wait_readable(&self) -> io::Result<()> {
+        self.tcp.peek(&mut [0]).map(drop)
+    }
+
+    fn receive(&self, received: &mut Ciphertext, out: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
+        let Some(tls) = &self.tls else { return Ok(recv(&*self.tcp, out, flags)?.1) };
         loop {
             let mut tls_state = lock(tls);
             let mut count = 0;
@@ -170,7 +196,7 @@ impl TcpChannel {
             if count > 0 || ended {
                 return Ok(count);
             }
-            if received.fill(&self.tcp)? == 0 {
+            if received.fill(&self.tcp, flags)? == 0 {
                 return Ok(0);
             }
         }
@@ -189,15 +215,33 @@ impl TcpChannel {
 
 impl Ciphertext {
     pub(crate) fn new() -> Ciphertext {
-        Ciphertext { buffer: Box::default(), start: 0, end: 0 }
+        Ciphertext { buffer: Box::default(), start: 0, end: 0, by_record: false }
+    }
+
+    /// Whether all bytes that were received are decrypted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Receives from now on one record of TLS at a time, and nothing of what comes behind it; or as much as has come.
+    pub(crate) fn receive_by_record(&mut self, by_record: bool) {
+        self.by_record = by_record;
     }
 
     /// Receives bytes, waiting for at least one; there must be none left from before.
-    fn fill(&mut self, mut tcp: &TcpStream) -> io::Result<usize> {
+    fn fill(&mut self, mut tcp: &TcpStream, flags: RecvFlags) -> io::Result<usize> {
         if self.buffer.is_empty() {
             self.buffer = vec![0; DECRYPT_BYTES_MAX].into_boxed_slice();
         }
-        let count = tcp.read(&mut self.buffer)?;
+        let count = if self.by_record {
+            tcp.read_exact(&mut self.buffer[..RECORD_HEAD_BYTES])?;
+            let contents = usize::from(u16::from_be_bytes([self.buffer[3], self.buffer[4]]));
+            let record = self.buffer.get_mut(RECORD_HEAD_BYTES..RECORD_HEAD_BYTES + contents);
+            tcp.read_exact(record.ok_or(ErrorKind::InvalidData)?)?;
+            RECORD_HEAD_BYTES + contents
+        } else {
+            recv(tcp, &mut *self.buffer, flags)?.1
+        };
         (self.start, self.end) = (0, count);
         Ok(count)
     }
@@ -209,6 +253,19 @@ impl Ciphertext {
         self.start += taken.map_err(|error| rustls::Error::General(error.to_string()))?;
         tls.process_new_packets().map(drop)
     }
+}
+
+/// Sends the bytes of all parts, one after another.
+fn write_all_vectored(mut tcp: &TcpStream, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    while !parts.is_empty() {
+        match tcp.write_vectored(parts) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut parts, count),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Sends what the library has to say in a handshake.

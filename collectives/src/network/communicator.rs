@@ -11,6 +11,7 @@ use crate::operation::Operation;
 use crate::reduce::{Reduce, reduce_of_ranks};
 use crate::stats::CommStats;
 use gt_ops::DType;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,24 @@ pub trait RankTransport: Send + Sync {
     /// the other rank to read. If the rank cannot be reached, the mailbox is told so.
     fn send(&self, to: usize, channel: RankStream, parts: &[&[u8]]);
 
+    /// As [`send`](Self::send), perhaps from where the bytes lie: then a number is returned for
+    /// [`settle`](Self::settle). Does not wait for the network.
+    ///
+    /// # Safety
+    /// The bytes can be read, and nobody writes them, until `settle` or [`take_back`](Self::take_back) has returned for
+    /// this number.
+    unsafe fn lend(&self, to: usize, channel: RankStream, bytes: *const [u8]) -> Option<u64> {
+        // SAFETY: by the contract of this function the bytes can be read.
+        self.send(to, channel, &[unsafe { &*bytes }]);
+        None
+    }
+
+    /// Waits until bytes that were lent to rank `to` are read no more: the rank has them, or cannot be reached.
+    fn settle(&self, _to: usize, _loan: u64) {}
+
+    /// As [`settle`](Self::settle), without waiting for the other rank.
+    fn take_back(&self, _to: usize, _loan: u64) {}
+
     /// Tells rank `to` about the group, after everything that was sent to it before.
     fn tell(&self, to: usize, notice: GroupNotice);
 }
@@ -42,6 +61,77 @@ pub struct NetworkCommunicator {
     stats: CommStats,
     /// The machines of the ranks, if those of one machine work together. None during such a call.
     machines: Option<MachineGroup>,
+}
+
+/// The memory of a call that others read and write in the meantime: bytes that were lent to the transport, and rooms for
+/// bytes that come. At its end, nobody accesses them any more.
+pub(super) struct CallMemory<'a> {
+    group: &'a NetworkCommunicator,
+    /// Each with its rank, in their order.
+    loans: VecDeque<(usize, u64)>,
+    /// How many there were.
+    lent: usize,
+}
+
+impl CallMemory<'_> {
+    /// Sends bytes to rank `to` of the group, perhaps from where they lie. Returns how many loans there are with it.
+    ///
+    /// # Safety
+    /// The bytes can be read, and nobody writes them, until [`settle`](Self::settle) has returned for as many loans, or
+    /// this is dropped.
+    pub unsafe fn lend(&mut self, to: usize, bytes: *const [u8]) -> usize {
+        // SAFETY: the contract is that of this function: dropping it takes back what was not settled.
+        if let Some(loan) = unsafe { self.group.transport.lend(to, RankStream::Collective, bytes) } {
+            self.loans.push_back((to, loan));
+            self.lent += 1;
+        }
+        self.lent
+    }
+
+    /// How many loans there were.
+    pub fn lent(&self) -> usize {
+        self.lent
+    }
+
+    /// Waits until nobody reads the bytes of the first `loans` loans any more.
+    pub fn settle(&mut self, loans: usize) {
+        while self.lent - self.loans.len() < loans
+            && let Some((to, loan)) = self.loans.pop_front()
+        {
+            self.group.transport.settle(to, loan);
+        }
+    }
+
+    /// Gives room for bytes that rank `from` sends next; returns it for [`wait`](Self::wait).
+    ///
+    /// # Safety
+    /// The room can be written, and nobody else accesses it, until `wait` has returned for it, or this is dropped.
+    pub unsafe fn give_room(&mut self, from: usize, room: *mut [u8]) -> (usize, u64) {
+        // SAFETY: the contract is that of this function: dropping it withdraws the rooms that are not full.
+        (from, unsafe { self.group.mailbox.give_room((from, RankStream::Collective), room) })
+    }
+
+    /// Waits until a room is full. An error breaks the group for all ranks.
+    pub fn wait(&self, (from, room): (usize, u64), operation: Operation) -> Result<()> {
+        let group = self.group;
+        let waited =
+            group.mailbox.wait_full((from, RankStream::Collective), room, (operation, group.rank), group.patience);
+        waited.inspect_err(|error| group.break_group(error))
+    }
+
+    /// The end of a call that has succeeded: waits until the other ranks have what was lent.
+    pub fn finish(mut self) {
+        self.settle(self.lent);
+    }
+}
+
+impl Drop for CallMemory<'_> {
+    fn drop(&mut self) {
+        if !self.loans.is_empty() {
+            self.loans.drain(..).for_each(|(to, loan)| self.group.transport.take_back(to, loan));
+        }
+        self.group.mailbox.withdraw();
+    }
 }
 
 /// A call of this rank in progress.
@@ -80,6 +170,11 @@ impl NetworkCommunicator {
         local.watch_over(self.watch_health());
         self.machines = Some(MachineGroup::new(names, self.rank, local)?);
         Ok(())
+    }
+
+    /// The memory of a call.
+    pub(super) fn memory(&self) -> CallMemory<'_> {
+        CallMemory { group: self, loans: VecDeque::new(), lent: 0 }
     }
 
     /// The other ranks, in an order that differs by rank, so that not all send to one at once.
@@ -189,48 +284,80 @@ impl NetworkCommunicator {
 
     /// An all-reduce: each rank reduces its share of each segment, and sends it to the others.
     fn all_reduce_large(&self, exchange: &mut Exchange<'_>, how: Reduce, progress: CallProgress) -> Result<()> {
-        let (dtype, element) = (exchange.call.dtype, progress.element);
+        let CallProgress { operation, element } = progress;
+        let dtype = exchange.call.dtype;
         let segment = SEGMENT_BYTES / element * element;
-        let segments = exchange.output.len().div_ceil(segment);
         let whole = exchange.output.len();
+        let segments = whole.div_ceil(segment);
         let share = |number: usize, rank: usize| {
             let start = number * segment;
             let elements = segment.min(whole - start) / element;
             let at = |rank: usize| start + elements * rank / self.size * element;
             at(rank)..at(rank + 1)
         };
-        let send_shares = |buffer: &[u8], number: usize| {
+        // From here on the buffer is accessed through this pointer alone: the transport reads and the mailbox writes parts
+        // of it, while this thread reduces others.
+        let buffer = exchange.output.as_mut_ptr();
+        let part =
+            |range: Range<usize>| std::ptr::slice_from_raw_parts_mut(buffer.wrapping_add(range.start), range.len());
+        // The shares of the others that come here, of two segments.
+        let share_bytes_max = share(0, self.rank).len().max(share(segments - 1, self.rank).len());
+        let mut room: Vec<Vec<u8>> = (0..2 * self.size).map(|_| vec![0; share_bytes_max]).collect();
+        let room: Vec<*mut u8> = room.iter_mut().map(Vec::as_mut_ptr).collect();
+        let mut memory = self.memory();
+        // The loans when the shares of a segment were sent, and the rooms for those of the others and for the results.
+        let (mut lent, mut shares, mut results) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        for number in 0..=segments {
+            // The streams carry the shares of segment k + 1 before the results of segment k.
             if number < segments {
+                let mut rooms = Vec::new();
                 for peer in self.others() {
-                    self.transport.send(peer, RankStream::Collective, &[&buffer[share(number, peer)]]);
+                    // SAFETY: `share` is within the buffer, which is borrowed for the call. The part is not written before
+                    // its loan is settled: below, before room for its result is given.
+                    unsafe { memory.lend(peer, part(share(number, peer))) };
+                    let to = room[number % 2 * self.size + peer];
+                    // SAFETY: the vector has at least the bytes of each of this rank's shares. It was read last for segment
+                    // `number - 2`, and is read for this one after the room is full.
+                    rooms.push(unsafe {
+                        memory.give_room(peer, std::ptr::slice_from_raw_parts_mut(to, share(number, self.rank).len()))
+                    });
+                }
+                lent.push(memory.lent);
+                shares.push_back(rooms);
+            }
+            let Some(now) = number.checked_sub(1) else { continue };
+            for room in shares.pop_front().unwrap_or_default() {
+                memory.wait(room, operation)?;
+            }
+            let own = share(now, self.rank);
+            let source = |peer: usize| {
+                if peer == self.rank { buffer.wrapping_add(own.start) } else { room[now % 2 * self.size + peer] }
+            };
+            let sources: Vec<*const u8> = (0..self.size).map(|peer| source(peer).cast_const()).collect();
+            let to = [buffer.wrapping_add(own.start)];
+            // SAFETY: all sources have the bytes of this rank's share, whose rooms are full. The destination is this rank's
+            // source, which is neither lent nor a room, and the others are vectors of their own.
+            unsafe { reduce_of_ranks(dtype, (how, self.size), &sources, &to, own.len() / element) };
+            memory.settle(lent[now]);
+            let mut rooms = Vec::new();
+            for peer in self.others() {
+                // SAFETY: the part was reduced just now, and is not written any more in this call.
+                unsafe { memory.lend(peer, part(own.clone())) };
+                // SAFETY: the part is within the buffer, its loan is settled, and it is not accessed any more in this call.
+                rooms.push(unsafe { memory.give_room(peer, part(share(now, peer))) });
+            }
+            results.push_back(rooms);
+            if results.len() > 1 {
+                for room in results.pop_front().unwrap_or_default() {
+                    memory.wait(room, operation)?;
                 }
             }
-        };
-        let read_results = |buffer: &mut [u8], number: usize| {
-            self.others().try_for_each(|peer| {
-                self.read(peer, RankStream::Collective, &mut buffer[share(number, peer)], progress.operation)
-            })
-        };
-        // The streams carry the shares of segment k + 1 before the results of segment k.
-        send_shares(exchange.output, 0);
-        let mut others = vec![Vec::new(); self.size];
-        for number in 0..segments {
-            send_shares(exchange.output, number + 1);
-            let own = share(number, self.rank);
-            for peer in self.others() {
-                others[peer].resize(own.len(), 0);
-                self.read(peer, RankStream::Collective, &mut others[peer], progress.operation)?;
-            }
-            let part = exchange.output[own.clone()].to_vec();
-            self.reduce_into((dtype, how), &part, &others, &mut exchange.output[own.clone()]);
-            for peer in self.others() {
-                self.transport.send(peer, RankStream::Collective, &[&exchange.output[own.clone()]]);
-            }
-            if let Some(before) = number.checked_sub(1) {
-                read_results(exchange.output, before)?;
-            }
         }
-        read_results(exchange.output, segments - 1)
+        for room in results.into_iter().flatten() {
+            memory.wait(room, operation)?;
+        }
+        memory.finish();
+        Ok(())
     }
 
     /// Executes a call on which all ranks agree.
@@ -246,10 +373,12 @@ impl NetworkCommunicator {
             self.reduce_into((call.dtype, how), &own, &came, exchange.output);
             return Ok(());
         }
+        let mut memory = self.memory();
         for peer in self.others() {
             let payload = self.payload(exchange, peer);
             if payload.len() > INLINE_BYTES_MAX {
-                self.transport.send(peer, RankStream::Collective, &[payload]);
+                // SAFETY: the payload is of the input, which is borrowed for the call and not written.
+                unsafe { memory.lend(peer, payload) };
             }
         }
         if let Some(how) = call.reduce {
@@ -260,6 +389,7 @@ impl NetworkCommunicator {
             }
             let own = &exchange.input[piece(exchange.send_counts, rank, element)];
             self.reduce_into((call.dtype, how), own, &others, exchange.output);
+            memory.finish();
             return Ok(());
         }
         let own = piece(exchange.recv_counts, rank, element);
@@ -278,6 +408,7 @@ impl NetworkCommunicator {
                 self.read(peer, RankStream::Collective, to, call.operation)?;
             }
         }
+        memory.finish();
         Ok(())
     }
 }
@@ -360,7 +491,10 @@ impl CollectiveEngine for NetworkCommunicator {
         }
         match side {
             MessageBuffer::Send(data) => {
-                self.transport.send(peer, mine, &[data]);
+                // SAFETY: the data are borrowed for this call, and settled before its end.
+                if let Some(loan) = unsafe { self.transport.lend(peer, mine, data) } {
+                    self.transport.settle(peer, loan);
+                }
                 Ok(())
             }
             MessageBuffer::Receive(data) => self.read(peer, theirs, data, operation),

@@ -132,15 +132,15 @@ pub fn run(options: &NodeOptions) -> Result<(), Box<dyn Error>> {
         workers: offered.clone(),
     };
     let (connection, reply) = reach(join, &own, &hello).map_err(|error| explain(join, &error))?;
-    let (link_name, name, ucx) = match reply {
-        NodeReply::Welcome { link, name, ucx, .. } => (link, name, ucx),
+    let (link_name, name, insecure_network) = match reply {
+        NodeReply::Welcome { link, name, insecure_network, .. } => (link, name, insecure_network),
         NodeReply::Refused { why } => return Err(format!("the daemon at {}:{}: {why}", join.host, join.port).into()),
     };
     data_port::set_up(DataSetup {
         folder,
         bind: connection.own_address.ip(),
         daemon_host: connection.address.ip().to_string(),
-        ucx,
+        insecure_network,
     });
     let redial = {
         let (join, own, link) = (join.clone(), own.clone(), link_name.clone());
@@ -155,21 +155,22 @@ pub fn run(options: &NodeOptions) -> Result<(), Box<dyn Error>> {
         link_options,
         LinkRole::Dials(Box::new(redial)),
         Some(connection),
-        move |frame| taking.frame(frame),
+        move |frame: &mut Vec<u8>| taking.frame(frame),
         // The program may have ended.
         move |end| drop(link_end.send(AgentEnd::Link(end))),
     )?;
     agent.begin(link.clone());
     watch(signals, ends)?;
     let workers: Vec<_> = offered.iter().map(|worker| format!("{name}/{}", worker.name)).collect();
+    let warning = insecure_network.warning();
     // The node works even if its standard output is closed.
     let _ = writeln!(
         std::io::stdout(),
-        "joined the daemon at {}:{} as node {name} with workers {}{}; Ctrl-C leaves",
+        "joined the daemon at {}:{} as node {name} with workers {}{}{warning}; Ctrl-C leaves",
         join.host,
         join.port,
         workers.join(", "),
-        if ucx.is_some() { "; tensors travel unencrypted, by UCX, where both machines have it" } else { "" }
+        if warning.is_empty() { "" } else { "; " },
     );
     match ended.recv()? {
         AgentEnd::Signal => {

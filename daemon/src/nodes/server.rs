@@ -1,7 +1,7 @@
 //! The daemon's end of the nodes' connections.
 
 use super::data_port::{self, DataPort};
-use super::endpoint::{DataSetup, UcxUse};
+use super::endpoint::DataSetup;
 use super::link_speed::{MeasuredLink, measure};
 use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::registry::{Candidate, Registry};
@@ -12,7 +12,7 @@ use gt_bridge::link_frame::{DATA_BYTES_MAX, LinkFrame, send_data, send_message};
 use gt_bridge::machine_port::{MachineConnection, MachinePort};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::random_hex;
-use gt_protocol::{NodeInfo, NodeLink, NodeState, UcxStatus};
+use gt_protocol::{InsecureNetwork, NodeInfo, NodeLink, NodeState, UcxStatus};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -137,7 +137,8 @@ impl JoinedNode {
 
 impl Nodes {
     /// Listens for nodes at `address`. The certificate and the list of nodes are in `folder`. Stand-ins register at the
-    /// daemon's socket `socket`. Tensors travel by UCX where `ucx` says.
+    /// daemon's socket `socket`. Tensors travel unencrypted where `insecure_network`
+    /// says.
     ///
     /// # Errors
     /// The address is in use, or a file cannot be used.
@@ -145,7 +146,7 @@ impl Nodes {
         address: SocketAddr,
         folder: PathBuf,
         socket: &Path,
-        ucx: Option<UcxUse>,
+        insecure_network: InsecureNetwork,
     ) -> Result<Arc<Nodes>, String> {
         let own = Certificate::own(&folder).map_err(|error| error.to_string())?;
         let registry = Registry::open(&folder)?;
@@ -153,7 +154,7 @@ impl Nodes {
             .map_err(|error| format!("cannot listen at {address} for nodes: {error}; choose another with --nodes"))?;
         let address = port.address();
         let daemon_host = if address.ip().is_unspecified() { "127.0.0.1".into() } else { address.ip().to_string() };
-        let setup = DataSetup { folder, bind: address.ip(), daemon_host, ucx };
+        let setup = DataSetup { folder, bind: address.ip(), daemon_host, insecure_network };
         data_port::set_up(setup.clone());
         let fingerprint = own.fingerprint().to_string();
         let data = DataPort::new(setup, own, address.port()).map_err(|error| error.to_string())?;
@@ -247,6 +248,11 @@ impl Nodes {
             Some(MeasuredLink { latency_ns, bytes_per_s })
         };
         others.iter().map(speed).collect()
+    }
+
+    /// Where tensors travel unencrypted.
+    pub fn insecure_network(&self) -> InsecureNetwork {
+        self.data.insecure_network()
     }
 
     /// This machine's UCX, if tensors may travel by it.
@@ -343,7 +349,8 @@ impl Nodes {
             }
             joined.insert(name.clone(), node.clone());
         }
-        let welcome = NodeReply::Welcome { link: link_name, name: name.clone(), received: 0, ucx: self.data.ucx_use() };
+        let insecure_network = self.data.insecure_network();
+        let welcome = NodeReply::Welcome { link: link_name, name: name.clone(), received: 0, insecure_network };
         if connection.reply(&welcome).is_err() {
             self.lock().remove(&name);
             return;
@@ -355,9 +362,10 @@ impl Nodes {
 
     fn resume(&self, node: &JoinedNode, connection: MachineConnection, received: u64) {
         let (link, name) = (node.link_name.clone(), node.place.name.clone());
-        let reply = |connection: &MachineConnection, received| {
+        let insecure_network = self.data.insecure_network();
+        let reply = |connection: &mut MachineConnection, received| {
             let (link, name) = (link.clone(), name.clone());
-            connection.reply(&NodeReply::Welcome { link, name, received, ucx: self.data.ucx_use() })
+            connection.reply(&NodeReply::Welcome { link, name, received, insecure_network })
         };
         let refused = |why: &str| NodeReply::Refused { why: why.into() };
         let Some(lasting) = node.link() else { return };
@@ -382,7 +390,7 @@ impl Nodes {
             options,
             LinkRole::Awaits(never),
             Some(connection),
-            move |frame| nodes.frame(&taking, frame),
+            move |frame: &mut Vec<u8>| nodes.frame(&taking, frame),
             move |end| {
                 let name = &ending.place.name;
                 match end {
