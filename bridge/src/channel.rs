@@ -5,10 +5,13 @@
 
 use crate::tls::fingerprint;
 use gt_protocol::address::Fingerprint;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use rustls::Connection;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +21,11 @@ const ENCRYPT_BYTES_MAX: usize = 64 << 10;
 const DECRYPT_BYTES_MAX: usize = 64 << 10;
 /// The bytes of a record of TLS before its contents. The last two are the length of these.
 const RECORD_HEAD_BYTES: usize = 5;
+/// The most bytes of a record of TLS, of which 16 KiB are contents.
+const RECORD_BYTES_MAX: usize = 17 << 10;
+/// The bytes for which a waiting reader is woken, if they come within [`TOGETHER_PATIENCE`].
+const TOGETHER_BYTES_MAX: usize = 128 << 10;
+const TOGETHER_PATIENCE: Duration = Duration::from_millis(10);
 
 /// The reason why a connection could not be encrypted.
 #[derive(Debug, thiserror::Error)]
@@ -163,9 +171,21 @@ impl TcpChannel {
         self.receive(received, out, RecvFlags::DONTWAIT)
     }
 
-    /// Waits until bytes have come, or the peer has closed the connection, as long as [`read`](Self::read) would.
-    pub(crate) fn wait_readable(&self) -> io::Result<()> {
-        self.tcp.peek(&mut [0]).map(drop)
+    /// Waits until bytes have come or the peer has closed the connection, for at most `timeout`: if they come fast, until
+    /// there are `bytes`, as each waking costs as much as copying many. At least as many must still be to come.
+    pub(crate) fn wait_readable(&self, bytes: usize, timeout: Duration) -> io::Result<()> {
+        // A part of a record may be here already.
+        let here = if self.is_encrypted() { RECORD_BYTES_MAX } else { 0 };
+        let wanted = bytes.min(TOGETHER_BYTES_MAX).saturating_sub(here);
+        if wanted > 1 {
+            set_wake_bytes(&self.tcp, wanted)?;
+            let came = poll_readable(&self.tcp, TOGETHER_PATIENCE);
+            set_wake_bytes(&self.tcp, 1)?;
+            if came? {
+                return Ok(());
+            }
+        }
+        if poll_readable(&self.tcp, timeout)? { Ok(()) } else { Err(ErrorKind::TimedOut.into()) }
     }
 
     fn receive(&self, received: &mut Ciphertext, out: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
@@ -252,6 +272,32 @@ impl Ciphertext {
         // The library takes bytes whenever it has no decrypted ones to be read.
         self.start += taken.map_err(|error| rustls::Error::General(error.to_string()))?;
         tls.process_new_packets().map(drop)
+    }
+}
+
+/// Sets for how many bytes a reader that waits is woken.
+fn set_wake_bytes(tcp: &TcpStream, bytes: usize) -> io::Result<()> {
+    let bytes = bytes as libc::c_int;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+    // SAFETY: the option is an int, the pointer is to one, and the length is its length.
+    let set = unsafe {
+        libc::setsockopt(
+            tcp.as_raw_fd(),
+            level,
+            option,
+            (&raw const bytes).cast(),
+            size_of_val(&bytes) as libc::socklen_t,
+        )
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Waits until bytes have come or the peer has closed the connection, and returns whether that was within `timeout`.
+fn poll_readable(tcp: &TcpStream, timeout: Duration) -> io::Result<bool> {
+    let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(tcp, PollFlags::IN)], Some(&timeout)) {
+        Err(Errno::INTR) => Ok(true),
+        ready => Ok(ready? > 0),
     }
 }
 

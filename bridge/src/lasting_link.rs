@@ -608,7 +608,7 @@ impl LastingLink {
                 let read = bytes.len() - rest.len();
                 incoming.consume(read);
                 left -= read;
-                self.note_received(read, false);
+                self.note_received(read, None);
                 continue;
             };
             let mut source = LentSource { left: left.min(lent), incoming, read: 0, failure: None };
@@ -616,10 +616,10 @@ impl LastingLink {
             let (read, failure) = (source.read, source.failure);
             frames.note_lent(read);
             left -= read;
-            self.note_received(read, read > 0 && frames.lent().is_none());
+            self.note_received(read, Some(read > 0 && frames.lent().is_none()));
             let waited = match failure {
                 Some(error) => Err(error),
-                None if read == 0 => incoming.wait(),
+                None if read == 0 => incoming.wait(left, SILENCE_MAX),
                 None => Ok(()),
             };
             if let Err(error) = waited {
@@ -629,12 +629,14 @@ impl LastingLink {
         Ok(Ok(()))
     }
 
-    /// Notes bytes that were received. `is_asked` says that the other side waits for their acknowledgement.
-    fn note_received(&self, bytes: usize, is_asked: bool) {
+    /// Notes bytes that were received: copied ones, of which the other side keeps as many as are not acknowledged, or lent
+    /// ones, which are acknowledged after the `last`.
+    fn note_received(&self, bytes: usize, last: Option<bool>) {
         let mut state = self.lock();
         state.received += bytes as u64;
-        state.is_asked |= is_asked;
-        if is_asked || state.received - state.told >= ACKNOWLEDGE_BYTES {
+        let is_due = last.unwrap_or_else(|| state.received - state.told >= ACKNOWLEDGE_BYTES);
+        state.is_asked |= is_due;
+        if is_due {
             self.0.changed.notify_all();
         }
     }
@@ -672,8 +674,7 @@ impl LastingLink {
                     continue;
                 };
                 let left = state.end_position() - state.sent;
-                let due =
-                    spoke.elapsed() >= BEAT_EVERY || state.is_asked || state.received - state.told >= ACKNOWLEDGE_BYTES;
+                let due = spoke.elapsed() >= BEAT_EVERY || state.is_asked;
                 if left > 0 || due || state.closing {
                     break (connection, left == 0 && state.closing);
                 }

@@ -4,7 +4,7 @@ use crate::channel::{Ciphertext, TcpChannel};
 use crate::frame::{DataHead, FRAME_BYTES_MAX, Frame, FrameError, MAGIC, decode};
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The reason why no further frame can be received.
 #[derive(Debug, thiserror::Error)]
@@ -122,12 +122,10 @@ impl Incoming {
         }
     }
 
-    /// Waits until bytes have come, after [`try_read`](Self::try_read) has found none.
-    pub(crate) fn wait(&self) -> Result<(), StreamError> {
-        match self.channel.wait_readable() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            waited => waited.map_err(failed),
-        }
+    /// Waits until bytes have come, perhaps until `bytes` have, after [`try_read`](Self::try_read) has found none. At least
+    /// as many must still be to come.
+    pub(crate) fn wait(&self, bytes: usize, timeout: Duration) -> Result<(), StreamError> {
+        self.channel.wait_readable(bytes, timeout).map_err(failed)
     }
 
     /// Whether everything that was received was taken.
