@@ -50,7 +50,7 @@ const BLOCK_BYTES_MAX: usize = 64 << 10;
 const COPIED_BYTES_MAX: usize = 16 << 10;
 /// The capacity of a piece of small frames.
 const PIECE_BYTES_MIN: usize = 4 << 10;
-/// The wait between the first attempts to dial, which doubles up to [`REDIAL_MAX`].
+/// The wait between the first attempts to dial or to probe, which doubles up to [`REDIAL_MAX`].
 const REDIAL_MIN: Duration = Duration::from_millis(20);
 const REDIAL_MAX: Duration = Duration::from_secs(1);
 
@@ -99,7 +99,7 @@ pub type Probe = Box<dyn FnMut() -> Option<String> + Send>;
 pub enum LinkRole {
     /// This side dials.
     Dials(Dial),
-    /// The other side dials. `Probe` is asked once a second meanwhile.
+    /// The other side dials. `Probe` is asked meanwhile, soon at first and then once a second.
     Awaits(Probe),
 }
 
@@ -526,7 +526,8 @@ impl LastingLink {
             }
             match role {
                 LinkRole::Awaits(probe) => {
-                    state = self.wait(state, BEAT_EVERY);
+                    state = self.wait(state, nap);
+                    nap = (nap * 2).min(REDIAL_MAX);
                     if state.attached.is_none() && state.ended.is_none() {
                         drop(state);
                         if let Some(gone) = probe() {

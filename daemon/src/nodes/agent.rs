@@ -3,6 +3,7 @@
 use super::data_port;
 use super::endpoint::{DataSetup, NetworkRank};
 use super::hosted_worker::{HostCommand, HostedStart, HostedWorker};
+use super::life_port;
 use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::server::GRACE;
 use crate::devices;
@@ -136,9 +137,10 @@ pub fn run(options: &NodeOptions) -> Result<(), Box<dyn Error>> {
         NodeReply::Welcome { link, name, insecure_network, .. } => (link, name, insecure_network),
         NodeReply::Refused { why } => return Err(format!("the daemon at {}:{}: {why}", join.host, join.port).into()),
     };
+    let own_ip = connection.own_address.ip();
     data_port::set_up(DataSetup {
         folder,
-        bind: connection.own_address.ip(),
+        bind: own_ip,
         daemon_host: connection.address.ip().to_string(),
         insecure_network,
     });
@@ -160,6 +162,11 @@ pub fn run(options: &NodeOptions) -> Result<(), Box<dyn Error>> {
         move |end| drop(link_end.send(AgentEnd::Link(end))),
     )?;
     agent.begin(link.clone());
+    match life_port::open(own_ip) {
+        // The link has just begun; if it has ended, the agent does as well.
+        Ok(port) => drop(send_message(&link, &ToDaemon::LifePort { port })),
+        Err(error) => tracing::warn!(target: "gtd::nodes", "the daemon learns late if this node dies: {error}"),
+    }
     watch(signals, ends)?;
     let workers: Vec<_> = offered.iter().map(|worker| format!("{name}/{}", worker.name)).collect();
     let warning = insecure_network.warning();

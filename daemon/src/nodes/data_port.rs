@@ -7,6 +7,7 @@
 
 use super::data_path::{DataPath, HEADER_BYTES, NOTICE, PathChoice, digits_of};
 use super::endpoint::{DataHello, DataReply, DataSetup, Endpoint, NetworkRank, UcxOffer};
+use super::life_port;
 use super::link_speed::MeasuredLink;
 use super::messages::MachineRequest;
 use gt_bridge::handshake::ConnectError;
@@ -22,7 +23,7 @@ use gt_protocol::limits::LINK_REASON_BYTES_MAX;
 use gt_protocol::{InsecureNetwork, LinkTransport, NodeLink, UcxStatus};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -33,8 +34,6 @@ use std::time::{Duration, Instant};
 pub const GRACE: Duration = Duration::from_secs(30);
 /// How long a process that dials waits until it is known here.
 const KNOWN_DEADLINE: Duration = Duration::from_secs(5);
-/// The timeout of an attempt to find out whether a process has ended.
-const PROBE_DEADLINE: Duration = Duration::from_millis(500);
 /// The most ranks of groups that this process does not know yet, for which bytes have come.
 const EARLY_MAX: usize = 256;
 /// The most bytes that are read at one time where the rank has not said where they belong.
@@ -423,10 +422,7 @@ impl DataPort {
         let port = self.clone();
         Box::new(move || {
             let ip: IpAddr = port.host(&endpoint).parse().ok()?;
-            match TcpStream::connect_timeout(&SocketAddr::new(ip, endpoint.port), PROBE_DEADLINE) {
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => Some("its process has ended".into()),
-                _ => None,
-            }
+            life_port::has_ended(SocketAddr::new(ip, endpoint.port)).then(|| "its process has ended".into())
         })
     }
 

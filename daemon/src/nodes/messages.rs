@@ -142,6 +142,11 @@ pub enum ToNode {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum ToDaemon {
+    /// The port at which the node listens as long as it lives.
+    LifePort {
+        /// The port.
+        port: u16,
+    },
     /// The process of a worker is ready.
     Ready {
         /// The worker.

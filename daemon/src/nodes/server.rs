@@ -2,6 +2,7 @@
 
 use super::data_port::{self, DataPort};
 use super::endpoint::DataSetup;
+use super::life_port;
 use super::link_speed::{MeasuredLink, measure};
 use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::registry::{Candidate, Registry};
@@ -69,6 +70,8 @@ struct JoinedState {
     speed: Option<MeasuredLink>,
     /// Takes the numbers of answers while the link is measured.
     pongs: Option<Sender<u64>>,
+    /// Where the node listens as long as it lives, if it can be reached there.
+    life_port: Option<SocketAddr>,
     /// When workers were offered again, as far as that counts.
     offered_again: HashMap<u32, Vec<Instant>>,
 }
@@ -383,12 +386,16 @@ impl Nodes {
         let name = node.place.name.clone();
         let options = LinkOptions { name: format!("node {name}"), grace: GRACE };
         let (taking, ending, nodes, ended_nodes) = (node.clone(), node.clone(), self.clone(), self.clone());
-        let never: gt_bridge::lasting_link::Probe = Box::new(|| None);
+        let probed = node.clone();
+        let probe = move || {
+            let address = probed.lock().life_port?;
+            life_port::has_ended(address).then(|| "its process has ended".into())
+        };
         // The lock is held until the node has its link, which its first frame needs.
         let mut state = node.lock();
         let link = LastingLink::start(
             options,
-            LinkRole::Awaits(never),
+            LinkRole::Awaits(Box::new(probe)),
             Some(connection),
             move |frame: &mut Vec<u8>| nodes.frame(&taking, frame),
             move |end| {
@@ -438,6 +445,17 @@ impl Nodes {
             }
             LinkFrame::Message(text) => {
                 match serde_json::from_slice(text).map_err(|error| error.to_string())? {
+                    ToDaemon::LifePort { port } => {
+                        let (node, address) = (node.clone(), SocketAddr::new(node.address.ip(), port));
+                        // If it cannot be reached now, a connection that is refused later says nothing.
+                        let look = move || {
+                            if life_port::is_open(address) {
+                                node.lock().life_port = Some(address);
+                            }
+                        };
+                        let looking = std::thread::Builder::new().name("gt-life".into()).spawn(look);
+                        drop(looking.map_err(|error| error.to_string())?);
+                    }
                     ToDaemon::Ready { worker, ready } => {
                         if let Some(stand_in) = stand_in(worker) {
                             stand_in.ready(ready);
