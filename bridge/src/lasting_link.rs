@@ -206,7 +206,12 @@ pub struct LastingLink(Arc<Shared>);
 struct Shared {
     options: LinkOptions,
     state: Mutex<LinkState>,
+    /// Wakes the link's own threads, and those that wait for its end.
     changed: Condvar,
+    /// Wakes threads that wait until fewer bytes are not acknowledged.
+    settled: Condvar,
+    /// Wakes threads that wait for lent bytes.
+    returned: Condvar,
 }
 
 struct LinkState {
@@ -223,8 +228,10 @@ struct LinkState {
     is_asked: bool,
     /// The position from which on the writer reads bytes; none while it reads none.
     writing_from: Option<u64>,
-    /// Threads that wait for lent bytes.
-    lenders: usize,
+    /// How many threads wait until fewer bytes are not acknowledged.
+    senders: usize,
+    /// The positions for whose acknowledgement threads wait that want lent bytes back.
+    lenders: Vec<u64>,
     connection: Option<Arc<crate::channel::TcpChannel>>,
     /// A connection that the reader has still to take, and the bytes that the other side has received.
     attached: Option<(MachineConnection, u64)>,
@@ -267,7 +274,8 @@ impl LastingLink {
             told: 0,
             is_asked: false,
             writing_from: None,
-            lenders: 0,
+            senders: 0,
+            lenders: Vec::new(),
             connection: None,
             attached: first.map(|connection| (connection, 0)),
             reading: false,
@@ -275,7 +283,13 @@ impl LastingLink {
             closing: false,
             ended: None,
         };
-        let link = LastingLink(Arc::new(Shared { options, state: Mutex::new(state), changed: Condvar::new() }));
+        let link = LastingLink(Arc::new(Shared {
+            options,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            settled: Condvar::new(),
+            returned: Condvar::new(),
+        }));
         let (reader, writer) = (link.clone(), link.clone());
         std::thread::Builder::new().name("gt-link-in".into()).spawn(move || {
             let end = reader.read(role, taker);
@@ -303,7 +317,9 @@ impl LastingLink {
     pub fn send(&self, parts: &[&[u8]]) -> Result<(), LinkEnd> {
         let mut state = self.lock();
         while state.ended.is_none() && state.unacknowledged.kept > UNACKNOWLEDGED_BYTES_MAX {
-            state = self.wait(state, BEAT_EVERY);
+            state.senders += 1;
+            state = self.0.settled.wait_timeout(state, BEAT_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            state.senders -= 1;
         }
         self.push(state, parts)
     }
@@ -355,25 +371,43 @@ impl LastingLink {
 
     /// Waits until the other side has the bytes of a loan, or the link has ended: this side reads them no more.
     pub fn settle(&self, loan: Loan) {
-        drop(self.wait_for_return(|state| state.is_returned(loan)));
+        drop(self.wait_for_return(loan.end, |state| state.is_returned(loan)));
     }
 
     /// Copies the bytes of a loan that the other side does not have yet, so that this side reads the lent ones no more.
     pub fn take_back(&self, loan: Loan) {
-        let mut state = self.wait_for_return(|state| state.is_returned(loan) || state.writing_from.is_none());
+        let mut state = self.wait_for_return(0, |state| state.is_returned(loan) || state.writing_from.is_none());
         if !state.is_returned(loan) {
             state.unacknowledged.keep_lent();
         }
     }
 
-    fn wait_for_return(&self, is_done: impl Fn(&LinkState) -> bool) -> MutexGuard<'_, LinkState> {
+    /// Waits until `is_done`, which is not before `position` is acknowledged or the link has ended.
+    fn wait_for_return(&self, position: u64, is_done: impl Fn(&LinkState) -> bool) -> MutexGuard<'_, LinkState> {
         let mut state = self.lock();
-        state.lenders += 1;
         while !is_done(&state) {
-            state = self.wait(state, BEAT_EVERY);
+            state.lenders.push(position);
+            state = self.0.returned.wait_timeout(state, BEAT_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(own) = state.lenders.iter().position(|other| *other == position) {
+                state.lenders.swap_remove(own);
+            }
         }
-        state.lenders -= 1;
         state
+    }
+
+    /// Wakes the threads that want lent bytes back, if some may have them.
+    fn wake_lenders(&self, state: &LinkState) {
+        let may_have = |position: &u64| *position <= state.acknowledged || state.ended.is_some();
+        if state.lenders.iter().any(may_have) {
+            self.0.returned.notify_all();
+        }
+    }
+
+    /// Wakes all threads, after the link has ended.
+    fn wake_all(&self) {
+        self.0.changed.notify_all();
+        self.0.settled.notify_all();
+        self.0.returned.notify_all();
     }
 
     /// Replaces the connection. `reply` tells the other side how many bytes this one has received. `received` are those
@@ -454,7 +488,7 @@ impl LastingLink {
             let _ = connection.shutdown(Shutdown::Both);
         }
         state.attached = None;
-        self.0.changed.notify_all();
+        self.wake_all();
         end
     }
 
@@ -519,6 +553,8 @@ impl LastingLink {
                     .set_read_timeout(Some(SILENCE_MAX))
                     .map_err(|error| LinkEnd::Lost(error.to_string()))?;
                 self.0.changed.notify_all();
+                self.0.settled.notify_all();
+                self.wake_lenders(&state);
                 return Ok(connection);
             }
             if Instant::now() >= deadline {
@@ -650,9 +686,10 @@ impl LastingLink {
         let settled = (position - state.acknowledged) as usize;
         state.unacknowledged.settle(settled);
         state.acknowledged = position;
-        if settled > 0 {
-            self.0.changed.notify_all();
+        if state.senders > 0 {
+            self.0.settled.notify_all();
         }
+        self.wake_lenders(&state);
         Ok(())
     }
 
@@ -663,8 +700,8 @@ impl LastingLink {
         let mut spoke = Instant::now();
         loop {
             let mut state = self.lock();
-            if state.writing_from.take().is_some() && state.lenders > 0 {
-                self.0.changed.notify_all();
+            if state.writing_from.take().is_some() {
+                self.wake_lenders(&state);
             }
             let (connection, farewell) = loop {
                 if state.ended.is_some() {
@@ -710,7 +747,7 @@ impl LastingLink {
                 let _ = connection.shutdown(Shutdown::Both);
                 let mut state = self.lock();
                 state.writing_from = None;
-                self.0.changed.notify_all();
+                self.wake_lenders(&state);
                 if state.connection.as_ref().is_some_and(|present| Arc::ptr_eq(present, &connection)) {
                     drop(self.wait(state, BEAT_EVERY));
                 }
@@ -718,7 +755,7 @@ impl LastingLink {
                 let mut state = self.lock();
                 state.writing_from = None;
                 state.ended.get_or_insert(LinkEnd::ClosedHere);
-                self.0.changed.notify_all();
+                self.wake_all();
                 let _ = connection.shutdown(Shutdown::Write);
                 return;
             }
@@ -1065,6 +1102,108 @@ mod tests {
         assert_eq!(one.send(&[&[1]]), Err(LinkEnd::ClosedThere));
     }
 
+    /// Keeps the bytes that were lent, behind their heads, and sends each on when it is complete.
+    struct LentTaker {
+        bytes: Vec<u8>,
+        whole: usize,
+        complete: std::sync::mpsc::Sender<Vec<u8>>,
+    }
+
+    impl FrameTaker for LentTaker {
+        fn take(&mut self, frame: &mut Vec<u8>) -> Result<(), String> {
+            self.complete.send(std::mem::take(frame)).map_err(|error| error.to_string())
+        }
+
+        fn take_lent(&mut self, head: &[u8; LENT_HEAD_BYTES], from: &mut LentSource<'_>) -> Result<(), String> {
+            if self.bytes.is_empty() {
+                self.bytes.extend(head);
+                self.whole = LENT_HEAD_BYTES + u64::from_le_bytes(*head.first_chunk().unwrap()) as usize;
+            }
+            // It takes as much as it wants.
+            let mut room = vec![0; 70_001];
+            let count = from.read(&mut room);
+            self.bytes.extend(&room[..count]);
+            if self.bytes.len() == self.whole {
+                let bytes = std::mem::take(&mut self.bytes);
+                self.complete.send(bytes).map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lent_bytes_arrive_once_and_in_order_with_frames_however_often_the_connection_breaks() {
+        const LOANS: u64 = 40;
+        let folder = Folder::new("lent");
+        let [one, other] = ["one", "other"].map(|name| Certificate::own(&folder.0.join(name)).unwrap());
+        for plain in [false, true] {
+            let port = MachinePort::bind("127.0.0.1:0".parse().unwrap(), &one).unwrap();
+            let (address, expected) = (port.address(), one.fingerprint());
+            let (complete, came) = channel();
+            let taker = LentTaker { bytes: Vec::new(), whole: 0, complete };
+            let options = || LinkOptions { name: "the other".into(), grace: GRACE };
+            let role = LinkRole::Awaits(Box::new(|| None));
+            let takes = LastingLink::start(options(), role, None, taker, |_| ()).unwrap();
+            let link = takes.clone();
+            port.start(move |connection, received: u64| {
+                // The other side sees how this ends.
+                let _ = link.attach(connection, received, |connection, received| {
+                    connection.reply(&received)?;
+                    if plain { connection.end_encryption() } else { Ok(()) }
+                });
+            })
+            .unwrap();
+            let own = other.clone();
+            let dials = move |received: u64| {
+                let to = ("127.0.0.1", address.port());
+                let (mut connection, received) = dial::<_, u64>(to, expected, &own, &received)
+                    .map_err(|error| DialFailure::Retry(error.to_string()))?;
+                if plain {
+                    connection.end_encryption().map_err(|error| DialFailure::Retry(error.to_string()))?;
+                }
+                Ok((connection, received))
+            };
+            let role = LinkRole::Dials(Box::new(dials));
+            let lends = LastingLink::start(options(), role, None, |_: &mut Vec<u8>| Ok(()), |_| ()).unwrap();
+            let bytes = |number: u64| -> Vec<u8> {
+                let length = 1 + number * 300_007 % 2_000_003;
+                (0..length).map(|i| (i * 31 + number) as u8).collect()
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for number in 0..LOANS {
+                        let lent = bytes(number);
+                        let mut head = [number as u8; LENT_HEAD_BYTES];
+                        head[..8].copy_from_slice(&(lent.len() as u64).to_le_bytes());
+                        // SAFETY: the bytes live until the loan is settled or taken back.
+                        let loan = unsafe { lends.lend(&head, &raw const *lent) }.unwrap();
+                        lends.send(&[&number.to_le_bytes()]).unwrap();
+                        if number % 4 == 3 { lends.take_back(loan) } else { lends.settle(loan) }
+                    }
+                });
+                for number in 0..LOANS {
+                    let whole = came.recv_timeout(GRACE).unwrap();
+                    assert_eq!(whole[8..LENT_HEAD_BYTES], [number as u8; LENT_HEAD_BYTES - 8]);
+                    assert!(whole[LENT_HEAD_BYTES..] == bytes(number), "loan {number}");
+                    assert_eq!(came.recv_timeout(GRACE).unwrap(), number.to_le_bytes());
+                    if number % 3 == 0 {
+                        [&takes, &lends][number as usize % 2].break_connection();
+                    }
+                }
+            });
+            assert!(lends.counts().resumed > 3, "{:?}", lends.counts());
+            // What is lent when a link ends is given back.
+            let lent = bytes(7);
+            takes.end(LinkEnd::ClosedHere);
+            // SAFETY: the bytes live until the loan is settled.
+            let loan = unsafe { lends.lend(&[0; LENT_HEAD_BYTES], &raw const *lent) };
+            lends.end(LinkEnd::ClosedHere);
+            if let Ok(loan) = loan {
+                lends.settle(loan);
+            }
+        }
+    }
+
     #[test]
     fn a_link_without_a_connection_is_lost_after_its_grace_period() {
         let (link, _came, ended) = awaiting(Duration::from_millis(1));
@@ -1109,7 +1248,8 @@ mod tests {
         let send = |kept: &mut Unacknowledged, bytes_max: usize| {
             let mut slices = Vec::new();
             let count = kept.take(bytes_max, &mut slices);
-            let bytes: Vec<u8> = slices.iter().flat_map(|(piece, range)| piece[range.clone()].to_vec()).collect();
+            let bytes: Vec<u8> =
+                slices.iter().flat_map(|(piece, range)| piece.bytes()[range.clone()].to_vec()).collect();
             assert_eq!((bytes.len(), bytes.len() <= bytes_max), (count, true));
             (bytes, slices)
         };
@@ -1132,6 +1272,18 @@ mod tests {
         assert_eq!((kept.len, kept.pieces.len()), (0, 0));
         kept.push(2, &[&[1], &[2]]);
         assert_eq!(send(&mut kept, 100).0, [2, 0, 0, 0, 1, 2]);
+        // Lent bytes count as none that were copied, until they are taken back.
+        let before = kept.kept;
+        kept.push_lent(&[6; LENT_HEAD_BYTES], &raw const *large);
+        let head = LENGTH_BYTES + LENT_HEAD_BYTES;
+        assert_eq!((kept.kept - before, kept.len, kept.lent_pieces), (head, 6 + head + large.len(), 1));
+        assert_eq!(send(&mut kept, head + 1).0[head - 1..], [6, 9]);
+        kept.keep_lent();
+        assert_eq!((kept.kept - before, kept.lent_pieces), (head + large.len(), 0));
+        kept.settle(6 + head + 1);
+        assert_eq!(send(&mut kept, usize::MAX / 2).0.len(), large.len() - 1);
+        kept.settle(large.len() - 1);
+        assert_eq!((kept.len, kept.kept, kept.pieces.len()), (0, 0, 0));
     }
 
     #[test]
@@ -1146,7 +1298,25 @@ mod tests {
             }
         }
         assert_eq!(found, [vec![7, 8], vec![], vec![9]]);
-        let mut rest = &u32::MAX.to_le_bytes()[..];
-        assert!(frames.next(&mut rest).unwrap_err().starts_with("a frame of 4294967295 bytes"));
+        let mut rest = &i32::MAX.to_le_bytes()[..];
+        assert!(frames.next(&mut rest).unwrap_err().starts_with("a frame of 2147483647 bytes"));
+    }
+
+    #[test]
+    fn lent_bytes_are_left_to_their_reader() {
+        let mut frames = FrameAssembly::default();
+        let none = [&[0, 0, 0, 0x80][..], &[4; LENT_HEAD_BYTES], &[3, 0, 0, 0x80], &[5; LENT_HEAD_BYTES]].concat();
+        for byte in &none {
+            assert_eq!(frames.lent(), None);
+            assert_eq!(frames.next(&mut std::slice::from_ref(byte)).unwrap(), None);
+        }
+        assert_eq!(frames.lent(), Some(([5; LENT_HEAD_BYTES], 3)));
+        let mut rest = &[1, 2][..];
+        assert!(frames.next(&mut rest).unwrap().is_none() && rest.len() == 2, "they are no frame");
+        frames.note_lent(1);
+        assert_eq!(frames.lent(), Some(([5; LENT_HEAD_BYTES], 2)));
+        frames.note_lent(2);
+        assert_eq!(frames.lent(), None);
+        assert_eq!(frames.next(&mut &[1, 0, 0, 0, 9][..]).unwrap(), Some(&mut vec![9]));
     }
 }

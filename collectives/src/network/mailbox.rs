@@ -378,6 +378,45 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_read_to_the_rooms_that_were_given_for_them() {
+        let mailbox = Mailbox::default();
+        let stream = (1, RankStream::Collective);
+        let fill = |bytes: &[u8]| {
+            mailbox.fill_room(1, RankStream::Collective, bytes.len(), |room| {
+                room.copy_from_slice(&bytes[..room.len()]);
+                room.len()
+            })
+        };
+        assert_eq!(fill(&[1]), None, "there is no room");
+        mailbox.deliver(1, RankStream::Collective, vec![1], 0);
+        let (mut first, mut none, mut second) = ([0; 3], [0; 0], [0; 2]);
+        // SAFETY: the rooms are read after they are full or withdrawn.
+        let rooms = unsafe {
+            [
+                mailbox.give_room(stream, first.as_mut_slice()),
+                mailbox.give_room(stream, none.as_mut_slice()),
+                mailbox.give_room(stream, second.as_mut_slice()),
+            ]
+        };
+        let is_full = |room: u64| mailbox.wait_full(stream, room, HERE, Duration::ZERO).is_ok();
+        assert_eq!((fill(&[2]), is_full(rooms[0])), (Some(1), false));
+        // No more than the room holds.
+        assert_eq!((fill(&[3, 4]), is_full(rooms[0]), is_full(rooms[1])), (Some(1), true, true));
+        mailbox.deliver(1, RankStream::Collective, vec![0, 4, 5, 6], 1);
+        assert!(is_full(rooms[2]));
+        assert_eq!((first, second), ([1, 2, 3], [4, 5]));
+        assert_eq!(fill(&[7]), None, "a byte came before");
+        mailbox.read(stream, &mut first[..1], HERE, Duration::ZERO).unwrap();
+        assert_eq!(first[0], 6);
+        // SAFETY: the room is withdrawn below.
+        unsafe { mailbox.give_room(stream, second.as_mut_slice()) };
+        mailbox.withdraw();
+        assert_eq!(fill(&[7]), None);
+        assert!(mailbox.read(stream, &mut first, HERE, Duration::ZERO).is_err());
+        assert_eq!(fill(&[7]), None, "a read in vain withdraws its room");
+    }
+
+    #[test]
     fn patience_ends_and_notices_survive_their_bytes() {
         let mailbox = Mailbox::default();
         let error = mailbox.read((1, RankStream::Offer), &mut [0], HERE, Duration::ZERO).unwrap_err();

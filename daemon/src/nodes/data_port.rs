@@ -782,6 +782,83 @@ mod tests {
         }
     }
 
+    #[test]
+    fn groups_whose_bytes_are_not_encrypted_conform() {
+        let machines = Machines::with("plain", 3, InsecureNetwork::On);
+        for (_, run) in PROGRAMS {
+            machines.on_ranks(&[0, 1, 0], run);
+            machines.on_ranks_of(&[0, 1, 1, 0, 2], true, run);
+        }
+    }
+
+    #[test]
+    fn only_machines_that_both_want_it_exchange_bytes_unencrypted() {
+        let mut machines = Machines::with("wants", 1, InsecureNetwork::On);
+        machines.ports.extend(Machines::new("wants-not", 1).ports.iter().cloned());
+        for (_, run) in PROGRAMS {
+            machines.on_ranks(&[0, 1], run);
+        }
+    }
+
+    /// Exchanges more bytes than are copied to be sent, and compares what comes.
+    fn exchange_many(comm: &mut dyn Communicator) {
+        let (rank, size) = (comm.rank(), comm.size());
+        let value = |rank: usize, at: usize| ((at * 7 + rank * 13) % 251) as f32;
+        let values = |rank: usize, count: usize| -> Vec<f32> { (0..count).map(|at| value(rank, at)).collect() };
+        let bytes = |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|value| value.to_le_bytes()).collect() };
+        for count in [70_001, 2_500_003] {
+            let own = bytes(&values(rank, count));
+            let mut sum = own.clone();
+            comm.all_reduce(&mut sum, DType::F32, Reduce::Sum).unwrap();
+            let expected: Vec<f32> = (0..count).map(|at| (0..size).map(|rank| value(rank, at)).sum()).collect();
+            assert!(sum == bytes(&expected), "the sum of {count}");
+            let mut all = vec![0; size * own.len()];
+            comm.all_gather(&own, &mut all, &vec![count; size], DType::F32).unwrap();
+            assert!(all.chunks(own.len()).enumerate().all(|(from, piece)| piece == bytes(&values(from, count))));
+            let mut root = if rank == 1 { own.clone() } else { vec![0; own.len()] };
+            comm.broadcast(&mut root, 1, DType::F32).unwrap();
+            assert!(root == bytes(&values(1, count)), "a broadcast of {count}");
+            let mut came = vec![0; own.len()];
+            match rank {
+                0 => comm.send(&own, 1, DType::F32).unwrap(),
+                1 => {
+                    comm.recv(&mut came, 0, DType::F32).unwrap();
+                    assert!(came == bytes(&values(0, count)), "a message of {count}");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn many_bytes_arrive_while_connections_break() {
+        for (name, network) in [("many", InsecureNetwork::Off), ("many-plain", InsecureNetwork::On)] {
+            let machines = Machines::with(name, 2, network);
+            let done = AtomicBool::new(false);
+            let resumed = || {
+                let state = machines.ports[0].lock();
+                state.peers.values().map(|peer| peer.link.counts().resumed).sum::<u64>()
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        let before = resumed();
+                        machines.ports[0].lock().peers.values().for_each(|peer| peer.link.break_connection());
+                        while !done.load(Relaxed) && resumed() == before {
+                            std::thread::yield_now();
+                        }
+                        std::thread::sleep(Duration::from_millis(15));
+                    }
+                });
+                for ports in [&[0, 1][..], &[1, 0, 0], &[0, 1, 1, 0]] {
+                    machines.on_ranks_of(ports, true, exchange_many);
+                }
+                done.store(true, Relaxed);
+            });
+            assert!(resumed() > 3, "{} connections were resumed", resumed());
+        }
+    }
+
     /// Machines whose ports have UCX, unless this machine has none, which the test then says.
     fn with_ucx(name: &str, count: usize) -> Option<Machines> {
         match UcxPort::library() {
