@@ -369,25 +369,41 @@ impl LastingLink {
         Ok(Loan { end: state.end_position() })
     }
 
-    /// Waits until the other side has the bytes of a loan, or the link has ended: this side reads them no more.
-    pub fn settle(&self, loan: Loan) {
-        drop(self.wait_for_return(loan.end, |state| state.is_returned(loan)));
+    /// Waits until the other side has the bytes of a loan, or the link has ended, for at most `timeout`. Returns whether
+    /// this side reads them no more.
+    pub fn settle(&self, loan: Loan, timeout: Duration) -> bool {
+        self.wait_for_return((loan.end, timeout), |state| state.is_returned(loan)).is_returned(loan)
     }
 
     /// Copies the bytes of a loan that the other side does not have yet, so that this side reads the lent ones no more.
     pub fn take_back(&self, loan: Loan) {
-        let mut state = self.wait_for_return(0, |state| state.is_returned(loan) || state.writing_from.is_none());
+        let can_copy = |state: &LinkState| state.is_returned(loan) || state.writing_from.is_none();
+        let mut state = loop {
+            let state = self.wait_for_return((0, BEAT_EVERY), can_copy);
+            if can_copy(&state) {
+                break state;
+            }
+        };
         if !state.is_returned(loan) {
             state.unacknowledged.keep_lent();
         }
     }
 
-    /// Waits until `is_done`, which is not before `position` is acknowledged or the link has ended.
-    fn wait_for_return(&self, position: u64, is_done: impl Fn(&LinkState) -> bool) -> MutexGuard<'_, LinkState> {
+    /// Waits until `is_done`, which is not before `position` is acknowledged or the link has ended, for at most `timeout`.
+    fn wait_for_return(
+        &self,
+        (position, timeout): (u64, Duration),
+        is_done: impl Fn(&LinkState) -> bool,
+    ) -> MutexGuard<'_, LinkState> {
+        let begun = Instant::now();
         let mut state = self.lock();
         while !is_done(&state) {
+            let left = timeout.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                break;
+            }
             state.lenders.push(position);
-            state = self.0.returned.wait_timeout(state, BEAT_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.0.returned.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             if let Some(own) = state.lenders.iter().position(|other| *other == position) {
                 state.lenders.swap_remove(own);
             }
@@ -1178,7 +1194,11 @@ mod tests {
                         // SAFETY: the bytes live until the loan is settled or taken back.
                         let loan = unsafe { lends.lend(&head, &raw const *lent) }.unwrap();
                         lends.send(&[&number.to_le_bytes()]).unwrap();
-                        if number % 4 == 3 { lends.take_back(loan) } else { lends.settle(loan) }
+                        if number % 4 == 3 {
+                            lends.take_back(loan);
+                        } else {
+                            assert!(lends.settle(loan, GRACE));
+                        }
                     }
                 });
                 for number in 0..LOANS {
@@ -1199,7 +1219,7 @@ mod tests {
             let loan = unsafe { lends.lend(&[0; LENT_HEAD_BYTES], &raw const *lent) };
             lends.end(LinkEnd::ClosedHere);
             if let Ok(loan) = loan {
-                lends.settle(loan);
+                assert!(lends.settle(loan, Duration::ZERO));
             }
         }
     }

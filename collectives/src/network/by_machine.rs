@@ -198,7 +198,7 @@ impl NetworkCommunicator {
                     (bytes(&segment.elements, 0, element), segment.shares())
                 };
                 if let Some(last) = number.checked_sub(2) {
-                    memory.settle(sums_lent[last]);
+                    memory.settle(sums_lent[last], operation)?;
                 }
                 // SAFETY: the segment is within the buffer. Nothing of it was lent or is a room before its results are.
                 let input = unsafe { std::slice::from_raw_parts(buffer.add(at.start), at.len()) };
@@ -228,7 +228,7 @@ impl NetworkCommunicator {
                 for room in results_rooms.pop_front().unwrap_or_default() {
                     memory.wait(room, operation)?;
                 }
-                memory.settle(results_lent[before]);
+                memory.settle(results_lent[before], operation)?;
                 let shares = segment(machines, before, whole, element).shares();
                 for (member, share) in shares.iter().enumerate() {
                     let at = bytes(share, 0, element);
@@ -238,8 +238,7 @@ impl NetworkCommunicator {
                 }
             }
         }
-        memory.finish();
-        Ok(())
+        memory.finish(operation)
     }
 
     /// Sends the owners of this rank's lanes on other machines what they reduce.
@@ -383,8 +382,7 @@ impl NetworkCommunicator {
                 }
             }
         }
-        memory.finish();
-        Ok(())
+        memory.finish(operation)
     }
 
     /// Each rank sends its piece to one rank of each other machine, which spreads it there.
@@ -429,8 +427,7 @@ impl NetworkCommunicator {
             let member = near.iter().position(|near| *near == by).unwrap_or_default();
             self.spread(machines, (operation, dtype), (member, part))?;
         }
-        memory.finish();
-        Ok(())
+        memory.finish(operation)
     }
 
     /// The ranks of each machine reduce the pieces of the others, each a part of every piece, and send that to the rank

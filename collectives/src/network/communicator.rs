@@ -14,12 +14,14 @@ use gt_ops::DType;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes for a rank that travel with the announcement of the call, which saves a step.
 pub(super) const INLINE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of an all-reduce's buffer that are reduced at one time; the next ones travel meanwhile.
 pub(super) const SEGMENT_BYTES: usize = 4 << 20;
+/// A rank that waits until others have what it has lent looks at the group at least this often.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Bytes of a word of an announcement.
 const WORD: usize = 8;
 
@@ -41,10 +43,13 @@ pub trait RankTransport: Send + Sync {
         None
     }
 
-    /// Waits until bytes that were lent to rank `to` are read no more: the rank has them, or cannot be reached.
-    fn settle(&self, _to: usize, _loan: u64) {}
+    /// Waits until bytes that were lent to rank `to` are read no more, as the rank has them or cannot be reached, for at
+    /// most `timeout`. Returns whether they are not.
+    fn settle(&self, _to: usize, _loan: u64, _timeout: Duration) -> bool {
+        true
+    }
 
-    /// As [`settle`](Self::settle), without waiting for the other rank.
+    /// Sees to it that bytes that were lent are read no more, without waiting for the other rank.
     fn take_back(&self, _to: usize, _loan: u64) {}
 
     /// Tells rank `to` about the group, after everything that was sent to it before.
@@ -61,6 +66,9 @@ pub struct NetworkCommunicator {
     stats: CommStats,
     /// The machines of the ranks, if those of one machine work together. None during such a call.
     machines: Option<MachineGroup>,
+    /// Room for parts of other ranks that this one reduces, which is kept from call to call: less than
+    /// `2 * SEGMENT_BYTES` and what rounding adds.
+    scratch: Vec<Vec<u8>>,
 }
 
 /// The memory of a call that others read and write in the meantime: bytes that were lent to the transport, and rooms for
@@ -74,18 +82,26 @@ pub(super) struct CallMemory<'a> {
 }
 
 impl CallMemory<'_> {
-    /// Sends bytes to rank `to` of the group, perhaps from where they lie. Returns how many loans there are with it.
+    /// Sends bytes to rank `to` of the group, perhaps from where they lie.
     ///
     /// # Safety
     /// The bytes can be read, and nobody writes them, until [`settle`](Self::settle) has returned for as many loans, or
     /// this is dropped.
-    pub unsafe fn lend(&mut self, to: usize, bytes: *const [u8]) -> usize {
+    pub unsafe fn lend(&mut self, to: usize, bytes: *const [u8]) {
+        // SAFETY: the contract is that of this function.
+        unsafe { self.lend_on(to, RankStream::Collective, bytes) };
+    }
+
+    /// As [`lend`](Self::lend), on any stream.
+    ///
+    /// # Safety
+    /// As [`lend`](Self::lend).
+    unsafe fn lend_on(&mut self, to: usize, channel: RankStream, bytes: *const [u8]) {
         // SAFETY: the contract is that of this function: dropping it takes back what was not settled.
-        if let Some(loan) = unsafe { self.group.transport.lend(to, RankStream::Collective, bytes) } {
+        if let Some(loan) = unsafe { self.group.transport.lend(to, channel, bytes) } {
             self.loans.push_back((to, loan));
             self.lent += 1;
         }
-        self.lent
     }
 
     /// How many loans there were.
@@ -93,13 +109,25 @@ impl CallMemory<'_> {
         self.lent
     }
 
-    /// Waits until nobody reads the bytes of the first `loans` loans any more.
-    pub fn settle(&mut self, loans: usize) {
+    /// Waits until nobody reads the bytes of the first `loans` loans any more. An error breaks the group for all ranks.
+    pub fn settle(&mut self, loans: usize, operation: Operation) -> Result<()> {
+        let NetworkCommunicator { rank, patience, .. } = *self.group;
+        let begun = Instant::now();
         while self.lent - self.loans.len() < loans
-            && let Some((to, loan)) = self.loans.pop_front()
+            && let Some((to, loan)) = self.loans.front().copied()
         {
-            self.group.transport.settle(to, loan);
+            if self.group.transport.settle(to, loan, LOOK_EVERY) {
+                self.loans.pop_front();
+                continue;
+            }
+            self.group.check(operation)?;
+            if begun.elapsed() >= patience {
+                let error = CollectiveError::TimedOut { operation, rank, by: rank, waited: patience };
+                self.group.break_group(&error);
+                return Err(error);
+            }
         }
+        Ok(())
     }
 
     /// Gives room for bytes that rank `from` sends next; returns it for [`wait`](Self::wait).
@@ -120,8 +148,8 @@ impl CallMemory<'_> {
     }
 
     /// The end of a call that has succeeded: waits until the other ranks have what was lent.
-    pub fn finish(mut self) {
-        self.settle(self.lent);
+    pub fn finish(mut self, operation: Operation) -> Result<()> {
+        self.settle(self.lent, operation)
     }
 }
 
@@ -157,7 +185,8 @@ impl NetworkCommunicator {
         transport: Arc<dyn RankTransport>,
         patience: Duration,
     ) -> NetworkCommunicator {
-        NetworkCommunicator { rank, size, mailbox, transport, patience, stats: CommStats::default(), machines: None }
+        let (stats, machines, scratch) = (CommStats::default(), None, Vec::new());
+        NetworkCommunicator { rank, size, mailbox, transport, patience, stats, machines, scratch }
     }
 
     /// Lets the ranks of one machine work together, so that their bytes cross the network once. `names` has one name a
@@ -283,7 +312,13 @@ impl NetworkCommunicator {
     }
 
     /// An all-reduce: each rank reduces its share of each segment, and sends it to the others.
-    fn all_reduce_large(&self, exchange: &mut Exchange<'_>, how: Reduce, progress: CallProgress) -> Result<()> {
+    fn all_reduce_large(
+        &self,
+        exchange: &mut Exchange<'_>,
+        how: Reduce,
+        progress: CallProgress,
+        scratch: &mut Vec<Vec<u8>>,
+    ) -> Result<()> {
         let CallProgress { operation, element } = progress;
         let dtype = exchange.call.dtype;
         let segment = SEGMENT_BYTES / element * element;
@@ -302,8 +337,14 @@ impl NetworkCommunicator {
             |range: Range<usize>| std::ptr::slice_from_raw_parts_mut(buffer.wrapping_add(range.start), range.len());
         // The shares of the others that come here, of two segments.
         let share_bytes_max = share(0, self.rank).len().max(share(segments - 1, self.rank).len());
-        let mut room: Vec<Vec<u8>> = (0..2 * self.size).map(|_| vec![0; share_bytes_max]).collect();
-        let room: Vec<*mut u8> = room.iter_mut().map(Vec::as_mut_ptr).collect();
+        scratch.resize_with(2 * self.size, Vec::new);
+        let room = |(slot, bytes): (usize, &mut Vec<u8>)| {
+            if slot % self.size != self.rank {
+                bytes.resize(share_bytes_max, 0);
+            }
+            bytes.as_mut_ptr()
+        };
+        let room: Vec<*mut u8> = scratch.iter_mut().enumerate().map(room).collect();
         let mut memory = self.memory();
         // The loans when the shares of a segment were sent, and the rooms for those of the others and for the results.
         let (mut lent, mut shares, mut results) = (Vec::new(), VecDeque::new(), VecDeque::new());
@@ -338,7 +379,7 @@ impl NetworkCommunicator {
             // SAFETY: all sources have the bytes of this rank's share, whose rooms are full. The destination is this rank's
             // source, which is neither lent nor a room, and the others are vectors of their own.
             unsafe { reduce_of_ranks(dtype, (how, self.size), &sources, &to, own.len() / element) };
-            memory.settle(lent[now]);
+            memory.settle(lent[now], operation)?;
             let mut rooms = Vec::new();
             for peer in self.others() {
                 // SAFETY: the part was reduced just now, and is not written any more in this call.
@@ -356,18 +397,17 @@ impl NetworkCommunicator {
         for room in results.into_iter().flatten() {
             memory.wait(room, operation)?;
         }
-        memory.finish();
-        Ok(())
+        memory.finish(operation)
     }
 
     /// Executes a call on which all ranks agree.
-    fn execute(&self, exchange: &mut Exchange<'_>, mut came: Vec<Vec<u8>>) -> Result<()> {
+    fn execute(&self, exchange: &mut Exchange<'_>, mut came: Vec<Vec<u8>>, scratch: &mut Vec<Vec<u8>>) -> Result<()> {
         let (call, rank) = (exchange.call, self.rank);
         let element = call.dtype.size();
         let progress = CallProgress { operation: call.operation, element };
         if let (Operation::AllReduce, Some(how)) = (call.operation, call.reduce) {
             if self.size > 1 && exchange.output.len() > INLINE_BYTES_MAX {
-                return self.all_reduce_large(exchange, how, progress);
+                return self.all_reduce_large(exchange, how, progress, scratch);
             }
             let own = exchange.output.to_vec();
             self.reduce_into((call.dtype, how), &own, &came, exchange.output);
@@ -389,8 +429,7 @@ impl NetworkCommunicator {
             }
             let own = &exchange.input[piece(exchange.send_counts, rank, element)];
             self.reduce_into((call.dtype, how), own, &others, exchange.output);
-            memory.finish();
-            return Ok(());
+            return memory.finish(call.operation);
         }
         let own = piece(exchange.recv_counts, rank, element);
         if !own.is_empty() {
@@ -408,8 +447,7 @@ impl NetworkCommunicator {
                 self.read(peer, RankStream::Collective, to, call.operation)?;
             }
         }
-        memory.finish();
-        Ok(())
+        memory.finish(call.operation)
     }
 }
 
@@ -458,7 +496,10 @@ impl CollectiveEngine for NetworkCommunicator {
             self.machines = Some(machines);
             return done;
         }
-        self.execute(&mut exchange, inline)
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let done = self.execute(&mut exchange, inline, &mut scratch);
+        self.scratch = scratch;
+        done
     }
 
     fn refuse(&mut self, exchange: Exchange<'_>) -> Result<()> {
@@ -491,11 +532,10 @@ impl CollectiveEngine for NetworkCommunicator {
         }
         match side {
             MessageBuffer::Send(data) => {
-                // SAFETY: the data are borrowed for this call, and settled before its end.
-                if let Some(loan) = unsafe { self.transport.lend(peer, mine, data) } {
-                    self.transport.settle(peer, loan);
-                }
-                Ok(())
+                let mut memory = self.memory();
+                // SAFETY: the data are borrowed for this call and not written.
+                unsafe { memory.lend_on(peer, mine, data) };
+                memory.finish(operation)
             }
             MessageBuffer::Receive(data) => self.read(peer, theirs, data, operation),
         }

@@ -663,9 +663,10 @@ impl RankTransport for GroupTransport {
         }
     }
 
-    fn settle(&self, to: usize, loan: u64) {
-        if let Route::Away { link, .. } = &self.peers[to] {
-            link.settle(Loan::numbered(loan));
+    fn settle(&self, to: usize, loan: u64, timeout: Duration) -> bool {
+        match &self.peers[to] {
+            Route::Away { link, .. } => link.settle(Loan::numbered(loan), timeout),
+            Route::Here => true,
         }
     }
 
