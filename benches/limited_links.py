@@ -2,8 +2,8 @@
 
 Two machines of two workers, one thread each, are network namespaces of this machine behind a bridge, and `tbf` limits
 what each sends and receives. That takes root, `ip` and `tc`; without them the rows say "loopback" and nothing limits
-them. What GT sends is encrypted, or not where `insecure_network: on` says so; what Gloo sends is not. All workers and ranks
-share this machine's cores.
+them. What GT sends is encrypted, or not where `insecure_network: on` says so; what Gloo sends is not. All workers and
+ranks share this machine's cores.
 """
 
 from __future__ import annotations

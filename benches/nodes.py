@@ -2,8 +2,8 @@
 
 The nodes are processes of this machine and connect by loopback, as between machines: encrypted, and unencrypted as
 `insecure_network: on` allows. Gloo and the plain sockets are not encrypted, nor is UCX, which is measured as well if
-`GT_UCX_LIBRARY` names it; `UCX_TLS=tcp,self` lets it use what it uses between machines without RDMA. An all-reduce lasts until its last rank has ended; its ranks share
-the cores in both.
+`GT_UCX_LIBRARY` names it; `UCX_TLS=tcp,self` lets it use what it uses between machines without RDMA. An all-reduce
+lasts until its last rank has ended; its ranks share the cores in both.
 """
 
 from __future__ import annotations

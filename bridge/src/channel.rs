@@ -171,8 +171,8 @@ impl TcpChannel {
         self.receive(received, out, RecvFlags::DONTWAIT)
     }
 
-    /// Waits until bytes have come or the peer has closed the connection, for at most `timeout`: if they come fast, until
-    /// there are `bytes`, as each waking costs as much as copying many. At least as many must still be to come.
+    /// Waits until bytes have come or the peer has closed the connection, for at most `timeout`: if they come fast,
+    /// until there are `bytes`, as each waking costs as much as copying many. At least as many must still be to come.
     pub(crate) fn wait_readable(&self, bytes: usize, timeout: Duration) -> io::Result<()> {
         // A part of a record may be here already.
         let here = if self.is_encrypted() { RECORD_BYTES_MAX } else { 0 };

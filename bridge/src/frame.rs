@@ -72,8 +72,8 @@ pub enum FrameError {
     },
 }
 
-/// The kind of the frame at the start of `bytes`, the length of its payload, and what has come of it; `None` if not even
-/// the header has come.
+/// The kind of the frame at the start of `bytes`, the length of its payload, and what has come of it; `None` if not
+/// even the header has come.
 fn decode_header(bytes: &[u8]) -> Result<Option<(u8, usize, &[u8])>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let [kind, a, b, c, l0, l1, l2, l3] = *header;

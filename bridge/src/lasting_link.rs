@@ -12,8 +12,8 @@
 //! `Slots` with one acknowledgement each. In the stream, a frame is its length in four bytes and its bytes.
 //!
 //! Many bytes are not copied to be kept: the caller *lends* them, and leaves them as they are until the other side has
-//! acknowledged them, which it does as soon as the last has come. They are no frame, so that their receiver can have each
-//! part read to where it belongs; in the stream, they are their number with [`LENT_BIT`], a head and the bytes.
+//! acknowledged them, which it does as soon as the last has come. They are no frame, so that their receiver can have
+//! each part read to where it belongs; in the stream, they are their number with [`LENT_BIT`], a head and the bytes.
 
 use crate::frame::{DATA_BYTES_MAX, DataHead, Frame, push_data_header, push_slots, slots_in};
 use crate::machine_port::MachineConnection;
@@ -119,8 +119,8 @@ pub trait FrameTaker: Send + 'static {
     /// The frame makes no sense.
     fn take(&mut self, frame: &mut Vec<u8>) -> Result<(), String>;
 
-    /// Reads some of the bytes that were lent with this head. It is called until all are read, perhaps with a pause, and
-    /// over several connections.
+    /// Reads some of the bytes that were lent with this head. It is called until all are read, perhaps with a pause,
+    /// and over several connections.
     ///
     /// # Errors
     /// The head makes no sense.
@@ -171,20 +171,20 @@ impl LentSource<'_> {
 /// Bytes that a link sends from where they lie.
 #[must_use = "the bytes must be left as they are until they are returned"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loan {
+pub struct LentRange {
     /// The position of the stream behind them.
     end: u64,
 }
 
-impl Loan {
+impl LentRange {
     /// The loan as a number.
     pub fn number(self) -> u64 {
         self.end
     }
 
     /// The loan with this number.
-    pub fn numbered(number: u64) -> Loan {
-        Loan { end: number }
+    pub fn numbered(number: u64) -> LentRange {
+        LentRange { end: number }
     }
 }
 
@@ -248,7 +248,7 @@ impl LinkState {
     }
 
     /// Whether the link reads the bytes of a loan no more.
-    fn is_returned(&self, loan: Loan) -> bool {
+    fn is_returned(&self, loan: LentRange) -> bool {
         (self.acknowledged >= loan.end || self.ended.is_some()) && self.writing_from.is_none_or(|from| from >= loan.end)
     }
 }
@@ -358,7 +358,7 @@ impl LastingLink {
     /// # Safety
     /// The bytes can be read, and nobody writes them, until [`settle`](Self::settle) or [`take_back`](Self::take_back)
     /// has returned for this loan.
-    pub unsafe fn lend(&self, head: &[u8; LENT_HEAD_BYTES], bytes: *const [u8]) -> Result<Loan, LinkEnd> {
+    pub unsafe fn lend(&self, head: &[u8; LENT_HEAD_BYTES], bytes: *const [u8]) -> Result<LentRange, LinkEnd> {
         assert!(bytes.len() <= LENT_BYTES_MAX, "{} lent bytes", bytes.len());
         let mut state = self.lock();
         if let Some(end) = &state.ended {
@@ -366,17 +366,17 @@ impl LastingLink {
         }
         state.unacknowledged.push_lent(head, bytes);
         self.0.changed.notify_all();
-        Ok(Loan { end: state.end_position() })
+        Ok(LentRange { end: state.end_position() })
     }
 
-    /// Waits until the other side has the bytes of a loan, or the link has ended, for at most `timeout`. Returns whether
-    /// this side reads them no more.
-    pub fn settle(&self, loan: Loan, timeout: Duration) -> bool {
+    /// Waits until the other side has the bytes of a loan, or the link has ended, for at most `timeout`. Returns
+    /// whether this side reads them no more.
+    pub fn settle(&self, loan: LentRange, timeout: Duration) -> bool {
         self.wait_for_return((loan.end, timeout), |state| state.is_returned(loan)).is_returned(loan)
     }
 
     /// Copies the bytes of a loan that the other side does not have yet, so that this side reads the lent ones no more.
-    pub fn take_back(&self, loan: Loan) {
+    pub fn take_back(&self, loan: LentRange) {
         let can_copy = |state: &LinkState| state.is_returned(loan) || state.writing_from.is_none();
         let mut state = loop {
             let state = self.wait_for_return((0, BEAT_EVERY), can_copy);
@@ -389,7 +389,8 @@ impl LastingLink {
         }
     }
 
-    /// Waits until `is_done`, which is not before `position` is acknowledged or the link has ended, for at most `timeout`.
+    /// Waits until `is_done`, which is not before `position` is acknowledged or the link has ended, for at most
+    /// `timeout`.
     fn wait_for_return(
         &self,
         (position, timeout): (u64, Duration),
@@ -682,8 +683,8 @@ impl LastingLink {
         Ok(Ok(()))
     }
 
-    /// Notes bytes that were received: copied ones, of which the other side keeps as many as are not acknowledged, or lent
-    /// ones, which are acknowledged after the `last`.
+    /// Notes bytes that were received: copied ones, of which the other side keeps as many as are not acknowledged, or
+    /// lent ones, which are acknowledged after the `last`.
     fn note_received(&self, bytes: usize, last: Option<bool>) {
         let mut state = self.lock();
         state.received += bytes as u64;
@@ -796,7 +797,7 @@ fn broke(error: StreamError) -> Result<String, LinkEnd> {
 
 /// Bytes of a stream, one after another.
 #[derive(Clone)]
-enum Piece {
+enum StreamPiece {
     /// Copied.
     Kept(Arc<Vec<u8>>),
     /// Lent by the caller of [`LastingLink::lend`].
@@ -804,22 +805,22 @@ enum Piece {
 }
 
 // SAFETY: by the contract of `LastingLink::lend`, any thread may read lent bytes while they are in a link.
-unsafe impl Send for Piece {}
+unsafe impl Send for StreamPiece {}
 
-impl Piece {
+impl StreamPiece {
     fn bytes(&self) -> &[u8] {
         match self {
-            Piece::Kept(bytes) => bytes,
-            // SAFETY: by the contract of `LastingLink::lend`, lent bytes can be read and nobody writes them until they are
-            // returned: until they are acknowledged and the writer is behind them, or no piece is lent any more.
-            Piece::Lent(bytes) => unsafe { &**bytes },
+            StreamPiece::Kept(bytes) => bytes,
+            // SAFETY: by the contract of `LastingLink::lend`, lent bytes can be read and nobody writes them until they
+            // are returned: until they are acknowledged and the writer is behind them, or no piece is lent any more.
+            StreamPiece::Lent(bytes) => unsafe { &**bytes },
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Piece::Kept(bytes) => bytes.len(),
-            Piece::Lent(bytes) => bytes.len(),
+            StreamPiece::Kept(bytes) => bytes.len(),
+            StreamPiece::Lent(bytes) => bytes.len(),
         }
     }
 }
@@ -827,7 +828,7 @@ impl Piece {
 /// Bytes of a stream that are not acknowledged, in pieces that are sent from where they lie.
 #[derive(Default)]
 struct Unacknowledged {
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<StreamPiece>,
     /// Bytes of the first piece that are acknowledged.
     settled: usize,
     /// Bytes of all pieces that are not.
@@ -853,7 +854,7 @@ impl Unacknowledged {
         self.kept += whole;
         // A piece that is being sent is shared, and has to stay as it is.
         let last = match self.pieces.back_mut() {
-            Some(Piece::Kept(last)) => Arc::get_mut(last),
+            Some(StreamPiece::Kept(last)) => Arc::get_mut(last),
             _ => None,
         };
         match last.filter(|last| last.len() + whole <= last.capacity()) {
@@ -861,7 +862,7 @@ impl Unacknowledged {
             None => {
                 let mut piece = Vec::with_capacity(whole.max(PIECE_BYTES_MIN));
                 append(&mut piece);
-                self.pieces.push_back(Piece::Kept(Arc::new(piece)));
+                self.pieces.push_back(StreamPiece::Kept(Arc::new(piece)));
             }
         }
     }
@@ -875,16 +876,16 @@ impl Unacknowledged {
         if bytes.len() > 0 {
             self.len += bytes.len();
             self.lent_pieces += 1;
-            self.pieces.push_back(Piece::Lent(bytes));
+            self.pieces.push_back(StreamPiece::Lent(bytes));
         }
     }
 
     /// Copies all lent bytes.
     fn keep_lent(&mut self) {
-        for piece in self.pieces.iter_mut().filter(|piece| matches!(piece, Piece::Lent(_))) {
+        for piece in self.pieces.iter_mut().filter(|piece| matches!(piece, StreamPiece::Lent(_))) {
             let bytes = piece.bytes().to_vec();
             self.kept += bytes.len();
-            *piece = Piece::Kept(Arc::new(bytes));
+            *piece = StreamPiece::Kept(Arc::new(bytes));
         }
         self.lent_pieces = 0;
     }
@@ -896,8 +897,8 @@ impl Unacknowledged {
         while let Some(first) = self.pieces.front().filter(|first| first.len() <= self.settled) {
             self.settled -= first.len();
             match self.pieces.pop_front() {
-                Some(Piece::Kept(first)) => self.kept -= first.len(),
-                Some(Piece::Lent(_)) => self.lent_pieces -= 1,
+                Some(StreamPiece::Kept(first)) => self.kept -= first.len(),
+                Some(StreamPiece::Lent(_)) => self.lent_pieces -= 1,
                 None => {}
             }
             self.next = self.next.0.checked_sub(1).map_or((0, 0), |piece| (piece, self.next.1));
@@ -910,7 +911,7 @@ impl Unacknowledged {
     }
 
     /// Takes at most `bytes_max` bytes to be sent, as ranges of pieces; returns their number.
-    fn take(&mut self, bytes_max: usize, slices: &mut Vec<(Piece, Range<usize>)>) -> usize {
+    fn take(&mut self, bytes_max: usize, slices: &mut Vec<(StreamPiece, Range<usize>)>) -> usize {
         let mut count = 0;
         while let Some(piece) = self.pieces.get(self.next.0) {
             let start = self.next.1;
@@ -943,8 +944,8 @@ pub struct FrameAssembly {
 }
 
 impl FrameAssembly {
-    /// The next frame, whose last bytes are taken from the beginning of `bytes`; none if these do not complete it, or if
-    /// [lent bytes](Self::lent) are next.
+    /// The next frame, whose last bytes are taken from the beginning of `bytes`; none if these do not complete it, or
+    /// if [lent bytes](Self::lent) are next.
     ///
     /// # Errors
     /// The frame is longer than [`LINK_FRAME_BYTES_MAX`].
@@ -990,8 +991,8 @@ impl FrameAssembly {
         }
     }
 
-    /// The head of the lent bytes that are next in the stream, and the number of those that are still to come; none if a
-    /// frame is next.
+    /// The head of the lent bytes that are next in the stream, and the number of those that are still to come; none if
+    /// a frame is next.
     pub fn lent(&self) -> Option<([u8; LENT_HEAD_BYTES], usize)> {
         let head = self.head.get(LENGTH_BYTES..)?.first_chunk()?;
         (self.lent > 0).then_some((*head, self.lent))
@@ -1212,7 +1213,7 @@ mod tests {
                 }
             });
             assert!(lends.counts().resumed > 3, "{:?}", lends.counts());
-            // What is lent when a link ends is given back.
+            // Bytes that are lent when a link ends are given back.
             let lent = bytes(7);
             takes.end(LinkEnd::ClosedHere);
             // SAFETY: the bytes live until the loan is settled.

@@ -65,7 +65,7 @@ impl MachineConnection {
 impl MachineConnection {
     /// Ends the encryption, after the reply and before anything else was sent. Both sides have to do so.
     ///
-    /// Afterwards nothing proves that the bytes that come are the peer's: whoever is on the way can read and change them.
+    /// Afterwards nothing proves that the bytes are the peer's: an attacker on the way can read and change them.
     ///
     /// # Errors
     /// The peer has sent more than its request or its reply.

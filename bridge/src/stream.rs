@@ -26,8 +26,8 @@ pub(crate) enum StreamError {
     Io(io::Error),
 }
 
-/// Where the data of frames is read apart from them, no more is received at one time than they need, or this many bytes:
-/// what is received with a frame has to be copied.
+/// Where the data of frames is read apart from them, no more is received at one time than they need, or this many
+/// bytes: what is received with a frame has to be copied.
 const AHEAD_BYTES: usize = 16 << 10;
 
 /// A frame whose data, if it has any, is read apart from it.
@@ -122,8 +122,8 @@ impl Incoming {
         }
     }
 
-    /// Waits until bytes have come, perhaps until `bytes` have, after [`try_read`](Self::try_read) has found none. At least
-    /// as many must still be to come.
+    /// Waits until bytes have come, perhaps until `bytes` have, after [`try_read`](Self::try_read) has found none. At
+    /// least as many must still be to come.
     pub(crate) fn wait(&self, bytes: usize, timeout: Duration) -> Result<(), StreamError> {
         self.channel.wait_readable(bytes, timeout).map_err(failed)
     }

@@ -1,9 +1,9 @@
 //! One rank of a group over the network, which measures what its standard input asks for; `benches/nodes.py` runs it.
 //!
-//! Its argument is a folder for its certificate; `on` or `ucx` may follow, so that bytes travel unencrypted by TCP or by
-//! UCX. It prints its endpoint, reads its rank in the group, and joins. Each further line is a measurement in which all ranks take part, and is
-//! answered with seconds: `all_reduce BYTES CALLS`; `message BYTES CALLS`, from rank 0 to rank 1; `sockets BYTES
-//! CALLS`, the same over a plain blocking connection.
+//! Its argument is a folder for its certificate; `on` or `ucx` may follow, so that bytes travel unencrypted by TCP or
+//! by UCX. It prints its endpoint, reads its rank in the group, and joins. Each further line is a measurement in which
+//! all ranks take part, and is answered with seconds: `all_reduce BYTES CALLS`; `message BYTES CALLS`, from rank 0 to
+//! rank 1; `sockets BYTES CALLS`, the same over a plain blocking connection.
 
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 

@@ -87,8 +87,8 @@ pub struct Config {
     pub nodes: Option<SocketAddr>,
 
     /// Lets tensors travel unencrypted between machines, for a network that nobody else is on: on (by RDMA where both
-    /// machines have it, otherwise by TCP; also without a value), rdma (by RDMA alone; others stay encrypted), ucx (by UCX
-    /// where both have it, otherwise by TCP) or off [default: off].
+    /// machines have it, otherwise by TCP; also without a value), rdma (by RDMA alone; others stay encrypted), ucx (by
+    /// UCX where both have it, otherwise by TCP) or off [default: off].
     #[arg(long, value_name = "WHERE", num_args = 0..=1, default_missing_value = "on", conflicts_with = "private")]
     pub insecure_network: Option<InsecureNetwork>,
 

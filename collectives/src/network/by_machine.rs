@@ -187,7 +187,7 @@ impl NetworkCommunicator {
         // The parts of other machines' sums that this rank reduces, of two segments.
         let mut came = [Vec::new(), Vec::new()];
         let mut memory = self.memory();
-        // Of each segment, the loans when its sums and its results were sent, and the rooms for those of the others.
+        // Each has an entry for a segment: how many loans there were when it was sent, and the rooms for the others'.
         let (mut sums_lent, mut results_lent) = (Vec::new(), Vec::new());
         let (mut sums_rooms, mut results_rooms) = (VecDeque::new(), VecDeque::new());
         // The streams carry the shares of segment k + 1 before the results of segment k.
@@ -218,7 +218,8 @@ impl NetworkCommunicator {
                 }
                 let segment = segment(machines, now, whole, element);
                 let sources = (sums[now % 2].as_slice(), came[now % 2].as_slice());
-                // SAFETY: the parts are in this segment, which nobody accesses: no room was given in it, and nothing lent.
+                // SAFETY: the parts are in this segment, which nobody accesses: no room was given in it, and nothing
+                // lent.
                 unsafe { self.reduce_far(&mut memory, &segment, sources, buffer, (dtype, how, element)) };
                 results_lent.push(memory.lent());
                 // SAFETY: the parts of the other machines are accessed again after these rooms are full.

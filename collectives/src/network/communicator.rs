@@ -43,8 +43,8 @@ pub trait RankTransport: Send + Sync {
         None
     }
 
-    /// Waits until bytes that were lent to rank `to` are read no more, as the rank has them or cannot be reached, for at
-    /// most `timeout`. Returns whether they are not.
+    /// Waits until bytes that were lent to rank `to` are read no more, as the rank has them or cannot be reached, for
+    /// at most `timeout`. Returns whether they are not.
     fn settle(&self, _to: usize, _loan: u64, _timeout: Duration) -> bool {
         true
     }
@@ -71,8 +71,8 @@ pub struct NetworkCommunicator {
     scratch: Vec<Vec<u8>>,
 }
 
-/// The memory of a call that others read and write in the meantime: bytes that were lent to the transport, and rooms for
-/// bytes that come. At its end, nobody accesses them any more.
+/// The memory of a call that others read and write in the meantime: bytes that were lent to the transport, and rooms
+/// for bytes that come. At its end, nobody accesses them any more.
 pub(super) struct CallMemory<'a> {
     group: &'a NetworkCommunicator,
     /// Each with its rank, in their order.
@@ -330,8 +330,8 @@ impl NetworkCommunicator {
             let at = |rank: usize| start + elements * rank / self.size * element;
             at(rank)..at(rank + 1)
         };
-        // From here on the buffer is accessed through this pointer alone: the transport reads and the mailbox writes parts
-        // of it, while this thread reduces others.
+        // From here on the buffer is accessed through this pointer alone: the transport reads and the mailbox writes
+        // parts of it, while this thread reduces others.
         let buffer = exchange.output.as_mut_ptr();
         let part =
             |range: Range<usize>| std::ptr::slice_from_raw_parts_mut(buffer.wrapping_add(range.start), range.len());
@@ -353,12 +353,12 @@ impl NetworkCommunicator {
             if number < segments {
                 let mut rooms = Vec::new();
                 for peer in self.others() {
-                    // SAFETY: `share` is within the buffer, which is borrowed for the call. The part is not written before
-                    // its loan is settled: below, before room for its result is given.
+                    // SAFETY: `share` is within the buffer, which is borrowed for the call. The part is not written
+                    // before its loan is settled: below, before room for its result is given.
                     unsafe { memory.lend(peer, part(share(number, peer))) };
                     let to = room[number % 2 * self.size + peer];
-                    // SAFETY: the vector has at least the bytes of each of this rank's shares. It was read last for segment
-                    // `number - 2`, and is read for this one after the room is full.
+                    // SAFETY: the vector has at least the bytes of each of this rank's shares. It was read last for
+                    // segment `number - 2`, and is read for this one after the room is full.
                     rooms.push(unsafe {
                         memory.give_room(peer, std::ptr::slice_from_raw_parts_mut(to, share(number, self.rank).len()))
                     });
@@ -376,15 +376,16 @@ impl NetworkCommunicator {
             };
             let sources: Vec<*const u8> = (0..self.size).map(|peer| source(peer).cast_const()).collect();
             let to = [buffer.wrapping_add(own.start)];
-            // SAFETY: all sources have the bytes of this rank's share, whose rooms are full. The destination is this rank's
-            // source, which is neither lent nor a room, and the others are vectors of their own.
+            // SAFETY: all sources have the bytes of this rank's share, whose rooms are full. The destination is this
+            // rank's source, which is neither lent nor a room, and the others are vectors of their own.
             unsafe { reduce_of_ranks(dtype, (how, self.size), &sources, &to, own.len() / element) };
             memory.settle(lent[now], operation)?;
             let mut rooms = Vec::new();
             for peer in self.others() {
                 // SAFETY: the part was reduced just now, and is not written any more in this call.
                 unsafe { memory.lend(peer, part(own.clone())) };
-                // SAFETY: the part is within the buffer, its loan is settled, and it is not accessed any more in this call.
+                // SAFETY: the part is within the buffer, its loan is settled, and it is not accessed any more in this
+                // call.
                 rooms.push(unsafe { memory.give_room(peer, part(share(now, peer))) });
             }
             results.push_back(rooms);

@@ -1,7 +1,7 @@
 //! The bytes that have come for one rank of a group and were not read yet.
 //!
-//! A rank that knows what comes next gives room for it beforehand: whoever receives the bytes then reads them to where
-//! they belong.
+//! A rank that knows what comes next gives room for it beforehand: the thread that receives the bytes then reads them to
+//! where they belong.
 
 use crate::error::{CollectiveError, Result};
 use crate::operation::Operation;
@@ -117,7 +117,8 @@ impl Stream {
         let Some(room) = self.rooms.front_mut() else { return };
         room.to = room.to.wrapping_add(bytes);
         room.left -= bytes;
-        while self.rooms.pop_front_if(|room| room.left == 0).is_some() {
+        while self.rooms.front().is_some_and(|room| room.left == 0) {
+            self.rooms.pop_front();
             self.filled += 1;
         }
     }
@@ -129,8 +130,8 @@ impl Stream {
         {
             let rest = &piece[*taken..];
             let count = rest.len().min(room.left);
-            // SAFETY: by the contract of `Mailbox::give_room` the room can be written for `left` bytes, of which `count`
-            // is not more, and nobody else accesses it: the lock is held, and nobody is filling the room.
+            // SAFETY: by the contract of `Mailbox::give_room` the room can be written for `left` bytes, of which
+            // `count` is not more, and nobody else accesses it: the lock is held, and nobody is filling the room.
             unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), room.to, count) };
             *taken += count;
             if *taken == piece.len() {
@@ -184,8 +185,8 @@ impl Mailbox {
         }
     }
 
-    /// Lets `read` read the next bytes of a stream of rank `from`, of which there are at most `bytes_max`, to where they
-    /// belong, and returns how many it has read. None if the rank has given no room for them: then they are to be
+    /// Lets `read` read the next bytes of a stream of rank `from`, of which there are at most `bytes_max`, to where
+    /// they belong, and returns how many it has read. None if the rank has given no room for them: then they are to be
     /// [delivered](Self::deliver).
     ///
     /// # Panics

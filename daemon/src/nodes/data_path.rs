@@ -10,7 +10,7 @@
 
 use super::endpoint::UcxOffer;
 use super::link_speed::{self, MeasuredLink};
-use gt_bridge::lasting_link::{LENT_BYTES_MAX, LENT_HEAD_BYTES, LINK_FRAME_BYTES_MAX, LastingLink, LinkEnd, Loan};
+use gt_bridge::lasting_link::{LENT_BYTES_MAX, LENT_HEAD_BYTES, LINK_FRAME_BYTES_MAX, LastingLink, LentRange, LinkEnd};
 use gt_collectives::network::RankStream;
 use gt_collectives::ucx::{Inbox, MESSAGE_BYTES_MAX, Taken, UcxPeer, UcxPort};
 use std::sync::atomic::AtomicBool;
@@ -284,7 +284,7 @@ impl DataPath {
         way: &PathChoice,
         header: &[u8; HEADER_BYTES],
         bytes: *const [u8],
-    ) -> Result<Option<Loan>, String> {
+    ) -> Result<Option<LentRange>, String> {
         if matches!(way, PathChoice::Link(_)) && (LENT_BYTES_MIN..=LENT_BYTES_MAX).contains(&bytes.len()) {
             // SAFETY: the contract is that of this function.
             return unsafe { self.link.wait().lend(header, bytes) }.map(Some).map_err(|end| end.to_string());

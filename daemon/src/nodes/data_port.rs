@@ -11,7 +11,9 @@ use super::life_port;
 use super::link_speed::MeasuredLink;
 use super::messages::MachineRequest;
 use gt_bridge::handshake::ConnectError;
-use gt_bridge::lasting_link::{DialFailure, FrameTaker, LastingLink, LentSource, LinkEnd, LinkOptions, LinkRole, Loan};
+use gt_bridge::lasting_link::{
+    DialFailure, FrameTaker, LastingLink, LentRange, LentSource, LinkEnd, LinkOptions, LinkRole,
+};
 use gt_bridge::machine_port::{MachineConnection, MachinePort, dial};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::random_hex;
@@ -655,7 +657,7 @@ impl RankTransport for GroupTransport {
         };
         // SAFETY: the contract is that of this function: `settle` and `take_back` are those of the same link.
         match unsafe { path.lend(way, &self.header(to, channel as u8), bytes) } {
-            Ok(loan) => loan.map(Loan::number),
+            Ok(loan) => loan.map(LentRange::number),
             Err(_) => {
                 self.mailbox.lost(to);
                 None
@@ -665,14 +667,14 @@ impl RankTransport for GroupTransport {
 
     fn settle(&self, to: usize, loan: u64, timeout: Duration) -> bool {
         match &self.peers[to] {
-            Route::Away { link, .. } => link.settle(Loan::numbered(loan), timeout),
+            Route::Away { link, .. } => link.settle(LentRange::numbered(loan), timeout),
             Route::Here => true,
         }
     }
 
     fn take_back(&self, to: usize, loan: u64) {
         if let Route::Away { link, .. } = &self.peers[to] {
-            link.take_back(Loan::numbered(loan));
+            link.take_back(LentRange::numbered(loan));
         }
     }
 

@@ -10,7 +10,8 @@ const PROBE_DEADLINE: Duration = Duration::from_millis(500);
 /// The sleep after a failed accept, for example when no descriptors are left.
 const ACCEPT_NAP: Duration = Duration::from_millis(100);
 
-/// Listens at a port of this machine's address `bind` until this process ends, and says nothing there. Returns the port.
+/// Listens at a port of this machine's address `bind` until this process ends, and says nothing there. Returns the
+/// port.
 ///
 /// # Errors
 /// The address cannot be listened at, or no thread can be started.

@@ -92,6 +92,7 @@ fn node_message(dice: &mut Dice<'_>) -> Vec<u8> {
         serde_json::to_vec(&ToNode::Rank { worker: 0, rank }),
         serde_json::to_vec(&ToNode::Cancel { worker: 0, session: 1, below: 9 }),
         serde_json::to_vec(&ToDaemon::Ended { worker: 0, why: "it was killed".into() }),
+        serde_json::to_vec(&ToDaemon::LifePort { port: 7 }),
         serde_json::to_vec(&DataReply::Welcome { received: 4, plain: true, ucx: None }),
     ];
     messages[dice.index(messages.len())].as_ref().expect("it is serializable").clone()

@@ -18,8 +18,8 @@ fn a_node_that_is_killed_and_started_again_loses_its_tensors_alone() {
     assert_eq!(left.fetch_f32(held[0], 2).unwrap(), [1.0; 2]);
     nodes[0].child.kill().unwrap();
     nodes[0].wait();
-    // The daemon does not wait for the grace period, as the node's port is closed. It knows the node's certificate, so the
-    // secret does not matter.
+    // The daemon does not wait for the grace period, as the node's port is closed. It knows the node's certificate, so
+    // the secret does not matter.
     let failure = left.fetch(held[0], 8).unwrap_err();
     assert_eq!(failure.fault, has_left("left/cpu:0"));
     let again = invitation(&gtd, 60, None);
