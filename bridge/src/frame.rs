@@ -72,9 +72,11 @@ pub enum FrameError {
     },
 }
 
-/// The kind of the frame at the start of `bytes`, the length of its payload, and what has come of it; `None` if not
-/// even the header has come.
-fn decode_header(bytes: &[u8]) -> Result<Option<(u8, usize, &[u8])>, FrameError> {
+/// The kind of a frame, the length of its payload, and the bytes behind the header that have come.
+type FrameStart<'a> = (u8, usize, &'a [u8]);
+
+/// The beginning of the frame at the start of `bytes`; `None` if not even the header has come.
+fn decode_header(bytes: &[u8]) -> Result<Option<FrameStart<'_>>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let [kind, a, b, c, l0, l1, l2, l3] = *header;
     if !(SLOTS..=RECORDS).contains(&kind) || [a, b, c] != [0; 3] {

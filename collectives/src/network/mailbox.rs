@@ -1,7 +1,7 @@
 //! The bytes that have come for one rank of a group and were not read yet.
 //!
-//! A rank that knows what comes next gives room for it beforehand: the thread that receives the bytes then reads them to
-//! where they belong.
+//! A rank that knows what comes next gives room for it beforehand: the thread that receives the bytes then reads them
+//! to where they belong.
 
 use crate::error::{CollectiveError, Result};
 use crate::operation::Operation;
