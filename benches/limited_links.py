@@ -2,7 +2,8 @@
 
 Two machines of two workers, one thread each, are network namespaces of this machine behind a bridge, and `tbf` limits
 what each sends and receives. That takes root, `ip` and `tc`; without them the rows say "loopback" and nothing limits
-them. What GT sends is encrypted, what Gloo sends is not, and all workers and ranks share this machine's cores.
+them. What GT sends is encrypted, or not where `insecure_network: on` says so; what Gloo sends is not. All workers and
+ranks share this machine's cores.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import product
 
 from benches.harness import Row, Target
-from benches.nodes import Machines, askers, cluster, end_process, read_line, start_process
+from benches.nodes import NETWORKS, Machines, askers, cluster, end_process, read_line, start_process
 from benches.workers import TRAINING_STEP
 
 MACHINES = 2
@@ -259,8 +262,10 @@ def rows() -> Iterator[Row]:
         import torch.distributed  # noqa: F401
     except ImportError:
         return
-    for rate in RATES:
-        with _machines(rate) as (machines, described), cluster(MACHINES, machines, memory="4G") as socket:
+    for rate, (insecure_network, how) in product(RATES, NETWORKS.items()):
+        running = partial(cluster, MACHINES, memory="4G", insecure_network=insecure_network)
+        with _machines(rate) as (machines, limit), running(machines=machines) as socket:
+            described = f"{limit}, {how}"
             with _client(socket, SUM) as ours, _ranks(machines, 29501, GLOO_SUM) as theirs:
                 for size in SUMS_BYTES:
                     contenders = askers(ours, theirs, f"{size} {max(3, (32 << 20) // size)}")

@@ -1,9 +1,9 @@
 """Nodes: the dispatcher's time per instruction by number of nodes, and bytes between machines beside Gloo and sockets.
 
-The nodes are processes of this machine and connect by loopback, encrypted as between machines. Gloo and the plain
-sockets are not encrypted, nor is UCX, which is measured as well if `GT_UCX_LIBRARY` names it; `UCX_TLS=tcp,self` lets
-it use what it uses between machines without RDMA. An all-reduce lasts until its last rank has ended; its ranks share
-the cores in both.
+The nodes are processes of this machine and connect by loopback, as between machines: encrypted, and unencrypted as
+`insecure_network: on` allows. Gloo and the plain sockets are not encrypted, nor is UCX, which is measured as well if
+`GT_UCX_LIBRARY` names it; `UCX_TLS=tcp,self` lets it use what it uses between machines without RDMA. An all-reduce
+lasts until its last rank has ended; its ranks share the cores in both.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ SOCKETS = 0.9
 # Nodes with two workers of one thread each.
 NODES = (1, 2, 4, 36)
 JOIN_DEADLINE_S = 60.0
+# The values of `insecure_network` that are measured, and what they do.
+NETWORKS = {"off": "encrypted", "on": "unencrypted"}
 # The bytes of messages between two nodes, and how many are sent for one measurement.
 MESSAGES = ((1 << 20, 40), (64 << 20, 2))
 
@@ -129,7 +131,9 @@ class Machines:
 
 
 @contextmanager
-def cluster(nodes: int, machines: Machines | None = None, memory: str = "256M") -> Iterator[str]:
+def cluster(
+    nodes: int, machines: Machines | None = None, memory: str = "256M", insecure_network: str = "off"
+) -> Iterator[str]:
     """Runs a daemon with nodes of two workers, each on a machine of its own, and yields its socket."""
     machines = machines or Machines()
     gtd = Path(gt._gt.find_gtd())
@@ -138,6 +142,7 @@ def cluster(nodes: int, machines: Machines | None = None, memory: str = "256M") 
         socket = f"{folder}/gtd.sock"
         small = ["--threads", "1", "--memory", memory]
         command = [gtd, "--announce", "--socket", socket, "--state", folder, "--nodes", machines.daemon_address]
+        command += ["--insecure-network", insecure_network]
         daemon = start_process([*command, "--workers", "cpu:1", *small])
         stack.callback(end_process, daemon)
         read_line(daemon)
@@ -171,14 +176,14 @@ def _dispatcher_rows() -> Iterator[Row]:
 
 
 @contextmanager
-def _group(ranks: int, *transport: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Runs the ranks of a group, each a process as on a machine of its own, encrypted or by `ucx`."""
+def _group(ranks: int, insecure_network: str = "off") -> Iterator[list[subprocess.Popen[str]]]:
+    """Runs the ranks of a group, each a process as on a machine of its own."""
     build = ["cargo", "build", "--quiet", "--release", "--package", "gtd", "--example", "network_group"]
     subprocess.run(build, cwd=ROOT, check=True)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         program = TARGET / "release" / "examples" / "network_group"
-        processes = [start_process([program, f"{folder}/{rank}", *transport]) for rank in range(ranks)]
+        processes = [start_process([program, f"{folder}/{rank}", insecure_network]) for rank in range(ranks)]
         for process in processes:
             stack.callback(end_process, process)
         endpoints = [json.loads(read_line(process)) for process in processes]
@@ -210,12 +215,12 @@ def _kib(number: int) -> str:
     return f"{number >> 10} KiB" if number < 1 << 20 else f"{number >> 20} MiB"
 
 
-def _group_rows() -> Iterator[Row]:
+def _group_rows(insecure_network: str, how: str) -> Iterator[Row]:
     for ranks in (2, 4):
-        with _group(ranks) as ours, _gloo(ranks) as theirs:
+        with _group(ranks, insecure_network) as ours, _gloo(ranks) as theirs:
             for size, calls in ((1 << 10, 400), (64 << 10, 100), (1 << 20, 20), (16 << 20, 3), (64 << 20, 1)):
                 contenders = askers(ours, theirs, f"all_reduce {size} {calls}")
-                what = f"all-reduce of {_kib(size)}, {ranks} nodes; PyTorch: Gloo"
+                what = f"all-reduce of {_kib(size)}, {ranks} nodes, {how}; PyTorch: Gloo"
                 yield Row(what, contenders, (Target(GLOO, "PyTorch"),), rounds=5)
             if ranks == 2:
                 for size, calls in MESSAGES:
@@ -223,7 +228,7 @@ def _group_rows() -> Iterator[Row]:
                         "GT": lambda size=size, calls=calls: ask(ours, f"message {size} {calls}"),
                         "bare": lambda size=size, calls=calls: ask(ours, f"sockets {size} {calls}"),
                     }
-                    what = f"{_kib(size)} from one node to another; bare: blocking sockets"
+                    what = f"{_kib(size)} from one node to another, {how}; bare: blocking sockets"
                     yield Row(what, contenders, (Target(SOCKETS, "bare", speed=True),), rounds=5)
 
 
@@ -245,6 +250,7 @@ def _ucx_rows() -> Iterator[Row]:
 def rows() -> Iterator[Row]:
     """Yields the dispatcher's time by number of nodes, all-reduces beside Gloo, and messages beside sockets."""
     yield from _dispatcher_rows()
-    yield from _group_rows()
+    for insecure_network, how in NETWORKS.items():
+        yield from _group_rows(insecure_network, how)
     if os.environ.get("GT_UCX_LIBRARY"):
         yield from _ucx_rows()

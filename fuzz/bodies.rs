@@ -7,7 +7,7 @@
 use crate::streams::{self, Dice};
 use gt_bridge::frame::{self, Frame};
 use gt_bridge::handshake::{HandshakeReply, HandshakeRequest};
-use gt_bridge::lasting_link::FrameAssembly;
+use gt_bridge::lasting_link::{FrameAssembly, LENT_HEAD_BYTES};
 use gt_bridge::link_frame::{LinkFrame, read_shared_slots};
 use gt_ops::cost::cost;
 use gt_ops::event::{Event, LogLine};
@@ -22,6 +22,9 @@ use std::path::Path;
 use std::time::Duration;
 
 pub type FuzzTarget = fn(&[u8]);
+
+/// Lent bytes with their head.
+type LentPiece = ([u8; LENT_HEAD_BYTES], Vec<u8>);
 
 /// All targets, by name.
 pub const FUZZ_TARGETS: [(&str, FuzzTarget); 7] = [
@@ -178,19 +181,29 @@ pub fn frames(mut bytes: &[u8]) {
 pub fn links(bytes: &[u8]) {
     let assembled = |blocks: &mut dyn Iterator<Item = &[u8]>| {
         let (mut assembly, mut found) = (FrameAssembly::default(), Vec::new());
+        let mut lent = Vec::new();
         for mut block in blocks {
             loop {
                 match assembly.next(&mut block) {
                     Ok(Some(frame)) => found.push(frame.clone()),
-                    Ok(None) => break,
-                    Err(_) => return found,
+                    Ok(None) => {
+                        let Some((head, left)) = assembly.lent() else { break };
+                        let (bytes, rest) = block.split_at(block.len().min(left));
+                        if bytes.is_empty() {
+                            break;
+                        }
+                        lent.push((head, bytes.to_vec()));
+                        assembly.note_lent(bytes.len());
+                        block = rest;
+                    }
+                    Err(_) => return (found, joined(lent)),
                 }
             }
         }
-        found
+        (found, joined(lent))
     };
-    let frames = assembled(&mut std::iter::once(bytes));
-    assert_eq!(assembled(&mut bytes.chunks(1)), frames);
+    let (frames, lent) = assembled(&mut std::iter::once(bytes));
+    assert_eq!(assembled(&mut bytes.chunks(1)), (frames.clone(), lent));
     for frame in &frames {
         match LinkFrame::decode(frame) {
             Ok(LinkFrame::Slots { slots, .. }) => assert_eq!(slots.len() * size_of::<Slot>() + 5, frame.len()),
@@ -207,6 +220,18 @@ pub fn links(bytes: &[u8]) {
             Err(why) => assert!(why.starts_with("a frame of"), "{why}"),
         }
     }
+}
+
+/// The bytes that were lent, those with one head in one piece.
+fn joined(pieces: Vec<LentPiece>) -> Vec<LentPiece> {
+    let mut whole: Vec<LentPiece> = Vec::new();
+    for (head, bytes) in pieces {
+        match whole.last_mut() {
+            Some((last, joined)) if *last == head => joined.extend(bytes),
+            _ => whole.push((head, bytes)),
+        }
+    }
+    whole
 }
 
 /// Reads records as a copy of the tape, in a ring that some of them overwrite.

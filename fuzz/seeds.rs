@@ -3,6 +3,8 @@
 use crate::streams::{self, Dice};
 use gt_bridge::frame::{push_data, push_message, push_records, push_slots};
 use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest, TcpWelcome};
+use gt_bridge::lasting_link::LENT_HEAD_BYTES;
+use gt_bridge::link_frame::push_shared_slots;
 use gt_protocol::message::{OnBehalf, SessionDetail, SessionGrant, TokenInfo, WorkerInfo, WorkerOffer};
 use gt_protocol::tape::{NumberedRecord, TapeCopy};
 use gt_protocol::{
@@ -180,6 +182,25 @@ pub fn valid_input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
         "links" => {
             for _ in 0..1 + dice.below(5) {
                 let slots = streams::encoded(&streams::valid(dice)).concat();
+                if dice.below(4) == 0 {
+                    let lent = 1 + dice.index(300);
+                    bytes.extend((lent as u32 | 1 << 31).to_le_bytes());
+                    bytes.extend(vec![dice.below(3) as u8; LENT_HEAD_BYTES + lent]);
+                    continue;
+                }
+                if dice.below(4) == 0 {
+                    let mut shared = vec![3];
+                    for workers in 1..2 + dice.index(3) {
+                        push_shared_slots(
+                            &mut shared,
+                            [workers as u64, 1],
+                            &streams::encoded(&streams::valid(dice)).concat(),
+                        );
+                    }
+                    bytes.extend((shared.len() as u32).to_le_bytes());
+                    bytes.extend(shared);
+                    continue;
+                }
                 let payload = match dice.below(3) {
                     0 => json(&client_messages()[dice.index(8)]),
                     1 => slots.iter().take(9).flatten().flat_map(|word| word.to_le_bytes()).collect(),

@@ -5,9 +5,13 @@
 
 use crate::tls::fingerprint;
 use gt_protocol::address::Fingerprint;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use rustls::Connection;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +19,13 @@ use std::time::{Duration, Instant};
 const ENCRYPT_BYTES_MAX: usize = 64 << 10;
 /// The most bytes that are received at one time, before they are decrypted.
 const DECRYPT_BYTES_MAX: usize = 64 << 10;
+/// The bytes of a record of TLS before its contents. The last two are the length of these.
+const RECORD_HEAD_BYTES: usize = 5;
+/// The most bytes of a record of TLS, of which 16 KiB are contents.
+const RECORD_BYTES_MAX: usize = 17 << 10;
+/// The bytes for which a waiting reader is woken, if they come within [`TOGETHER_PATIENCE`].
+const TOGETHER_BYTES_MAX: usize = 128 << 10;
+const TOGETHER_PATIENCE: Duration = Duration::from_millis(10);
 
 /// The reason why a connection could not be encrypted.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +58,7 @@ pub(crate) struct Ciphertext {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    by_record: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,7 +89,7 @@ impl TcpChannel {
                 return Err(EncryptionError::TimedOut);
             }
             tcp.set_read_timeout(Some(left)).map_err(EncryptionError::Io)?;
-            match received.fill(&tcp) {
+            match received.fill(&tcp, RecvFlags::empty()) {
                 Ok(0) => return Err(EncryptionError::Ended),
                 Ok(_) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -97,6 +109,11 @@ impl TcpChannel {
         tcp.set_read_timeout(None).map_err(EncryptionError::Io)?;
         tls.set_buffer_limit(None);
         Ok((TcpChannel { tcp, tls: Some(Mutex::new(tls)), sending: Mutex::default() }, received))
+    }
+
+    /// The same connection without encryption.
+    pub(crate) fn to_plain(&self) -> TcpChannel {
+        TcpChannel::plain(self.tcp.clone())
     }
 
     /// The connection, for its addresses, options and state.
@@ -123,7 +140,10 @@ impl TcpChannel {
     /// Sends the bytes of all parts, one after another.
     pub(crate) fn write_all_parts(&self, parts: &[&[u8]]) -> io::Result<()> {
         let mut encrypted = lock(&self.sending);
-        let Some(tls) = &self.tls else { return parts.iter().try_for_each(|part| (&*self.tcp).write_all(part)) };
+        let Some(tls) = &self.tls else {
+            let mut parts: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            return write_all_vectored(&self.tcp, &mut parts);
+        };
         encrypted.clear();
         for piece in parts.iter().flat_map(|part| part.chunks(ENCRYPT_BYTES_MAX)) {
             let mut tls = lock(tls);
@@ -143,7 +163,33 @@ impl TcpChannel {
     /// Receives bytes, waiting for at least one. Returns 0 if the peer has closed the connection. Only one thread may
     /// call this, always with the same `received`.
     pub(crate) fn read(&self, received: &mut Ciphertext, out: &mut [u8]) -> io::Result<usize> {
-        let Some(tls) = &self.tls else { return (&*self.tcp).read(out) };
+        self.receive(received, out, RecvFlags::empty())
+    }
+
+    /// As [`read`](Self::read), without waiting: an error of the kind `WouldBlock` if no bytes have come.
+    pub(crate) fn try_read(&self, received: &mut Ciphertext, out: &mut [u8]) -> io::Result<usize> {
+        self.receive(received, out, RecvFlags::DONTWAIT)
+    }
+
+    /// Waits until bytes have come or the peer has closed the connection, for at most `timeout`: if they come fast,
+    /// until there are `bytes`, as each waking costs as much as copying many. At least as many must still be to come.
+    pub(crate) fn wait_readable(&self, bytes: usize, timeout: Duration) -> io::Result<()> {
+        // A part of a record may be here already.
+        let here = if self.is_encrypted() { RECORD_BYTES_MAX } else { 0 };
+        let wanted = bytes.min(TOGETHER_BYTES_MAX).saturating_sub(here);
+        if wanted > 1 {
+            set_wake_bytes(&self.tcp, wanted)?;
+            let came = poll_readable(&self.tcp, TOGETHER_PATIENCE);
+            set_wake_bytes(&self.tcp, 1)?;
+            if came? {
+                return Ok(());
+            }
+        }
+        if poll_readable(&self.tcp, timeout)? { Ok(()) } else { Err(ErrorKind::TimedOut.into()) }
+    }
+
+    fn receive(&self, received: &mut Ciphertext, out: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
+        let Some(tls) = &self.tls else { return Ok(recv(&*self.tcp, out, flags)?.1) };
         loop {
             let mut tls_state = lock(tls);
             let mut count = 0;
@@ -170,7 +216,7 @@ impl TcpChannel {
             if count > 0 || ended {
                 return Ok(count);
             }
-            if received.fill(&self.tcp)? == 0 {
+            if received.fill(&self.tcp, flags)? == 0 {
                 return Ok(0);
             }
         }
@@ -189,15 +235,33 @@ impl TcpChannel {
 
 impl Ciphertext {
     pub(crate) fn new() -> Ciphertext {
-        Ciphertext { buffer: Box::default(), start: 0, end: 0 }
+        Ciphertext { buffer: Box::default(), start: 0, end: 0, by_record: false }
+    }
+
+    /// Whether all bytes that were received are decrypted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Receives from now on one record of TLS at a time, and nothing of what comes behind it; or as much as has come.
+    pub(crate) fn receive_by_record(&mut self, by_record: bool) {
+        self.by_record = by_record;
     }
 
     /// Receives bytes, waiting for at least one; there must be none left from before.
-    fn fill(&mut self, mut tcp: &TcpStream) -> io::Result<usize> {
+    fn fill(&mut self, mut tcp: &TcpStream, flags: RecvFlags) -> io::Result<usize> {
         if self.buffer.is_empty() {
             self.buffer = vec![0; DECRYPT_BYTES_MAX].into_boxed_slice();
         }
-        let count = tcp.read(&mut self.buffer)?;
+        let count = if self.by_record {
+            tcp.read_exact(&mut self.buffer[..RECORD_HEAD_BYTES])?;
+            let contents = usize::from(u16::from_be_bytes([self.buffer[3], self.buffer[4]]));
+            let record = self.buffer.get_mut(RECORD_HEAD_BYTES..RECORD_HEAD_BYTES + contents);
+            tcp.read_exact(record.ok_or(ErrorKind::InvalidData)?)?;
+            RECORD_HEAD_BYTES + contents
+        } else {
+            recv(tcp, &mut *self.buffer, flags)?.1
+        };
         (self.start, self.end) = (0, count);
         Ok(count)
     }
@@ -209,6 +273,45 @@ impl Ciphertext {
         self.start += taken.map_err(|error| rustls::Error::General(error.to_string()))?;
         tls.process_new_packets().map(drop)
     }
+}
+
+/// Sets for how many bytes a reader that waits is woken.
+fn set_wake_bytes(tcp: &TcpStream, bytes: usize) -> io::Result<()> {
+    let bytes = bytes as libc::c_int;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+    // SAFETY: the option is an int, the pointer is to one, and the length is its length.
+    let set = unsafe {
+        libc::setsockopt(
+            tcp.as_raw_fd(),
+            level,
+            option,
+            (&raw const bytes).cast(),
+            size_of_val(&bytes) as libc::socklen_t,
+        )
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Waits until bytes have come or the peer has closed the connection, and returns whether that was within `timeout`.
+fn poll_readable(tcp: &TcpStream, timeout: Duration) -> io::Result<bool> {
+    let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(tcp, PollFlags::IN)], Some(&timeout)) {
+        Err(Errno::INTR) => Ok(true),
+        ready => Ok(ready? > 0),
+    }
+}
+
+/// Sends the bytes of all parts, one after another.
+fn write_all_vectored(mut tcp: &TcpStream, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    while !parts.is_empty() {
+        match tcp.write_vectored(parts) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut parts, count),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Sends what the library has to say in a handshake.

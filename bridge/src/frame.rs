@@ -72,11 +72,11 @@ pub enum FrameError {
     },
 }
 
-/// The frame at the start of `bytes` and its length with the header, or `None` if the frame is incomplete.
-///
-/// # Errors
-/// An invalid header.
-pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+/// The kind of a frame, the length of its payload, and the bytes behind the header that have come.
+type FrameStart<'a> = (u8, usize, &'a [u8]);
+
+/// The beginning of the frame at the start of `bytes`; `None` if not even the header has come.
+fn decode_header(bytes: &[u8]) -> Result<Option<FrameStart<'_>>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let [kind, a, b, c, l0, l1, l2, l3] = *header;
     if !(SLOTS..=RECORDS).contains(&kind) || [a, b, c] != [0; 3] {
@@ -92,21 +92,58 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     if !fits {
         return Err(FrameError::Length { kind, len });
     }
+    Ok(Some((kind, len, rest)))
+}
+
+/// The segment and the offset at the beginning of a data frame's payload.
+fn data_place(payload: &[u8]) -> Option<(u64, u64)> {
+    let word = |at: usize| payload.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
+    Some((word(0)?, word(8)?))
+}
+
+/// The frame at the start of `bytes` and its length with the header, or `None` if the frame is incomplete.
+///
+/// # Errors
+/// An invalid header.
+pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+    let Some((kind, len, rest)) = decode_header(bytes)? else { return Ok(None) };
     let Some(payload) = rest.get(..len) else { return Ok(None) };
     let frame = match kind {
         SLOTS => Frame::Slots(payload),
         DATA => {
-            let word =
-                |at: usize| payload.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
-            let (Some(segment), Some(offset)) = (word(0), word(8)) else {
-                return Err(FrameError::Length { kind, len });
-            };
+            let (segment, offset) = data_place(payload).ok_or(FrameError::Length { kind, len })?;
             Frame::Data { segment, offset, bytes: payload.get(DATA_HEADER_BYTES..).unwrap_or_default() }
         }
         RECORDS => Frame::Records(payload),
         _ => Frame::Message(payload),
     };
     Ok(Some((frame, HEADER_BYTES + len)))
+}
+
+/// The beginning of a data frame, whose data may not have come yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataHead {
+    /// The number of the segment.
+    pub segment: u64,
+    /// The offset in the segment, bytes.
+    pub offset: u64,
+    /// The length of the data.
+    pub bytes: usize,
+}
+
+impl DataHead {
+    /// Bytes of a frame before its data.
+    pub const BYTES: usize = HEADER_BYTES + DATA_HEADER_BYTES;
+
+    /// The beginning of the data frame at the start of `bytes`; `None` if it has not come, or it is another frame.
+    ///
+    /// # Errors
+    /// An invalid header.
+    pub fn decode(bytes: &[u8]) -> Result<Option<DataHead>, FrameError> {
+        let Some((DATA, len, rest)) = decode_header(bytes)? else { return Ok(None) };
+        let place = data_place(rest);
+        Ok(place.map(|(segment, offset)| DataHead { segment, offset, bytes: len - DATA_HEADER_BYTES }))
+    }
 }
 
 /// The slots in the payload of [`Frame::Slots`].

@@ -10,10 +10,14 @@
 //!
 //! Over a connection travel the frames of [`mod@crate::frame`]: `Data` whose offset is the position in the stream, and
 //! `Slots` with one acknowledgement each. In the stream, a frame is its length in four bytes and its bytes.
+//!
+//! Many bytes are not copied to be kept: the caller *lends* them, and leaves them as they are until the other side has
+//! acknowledged them, which it does as soon as the last has come. They are no frame, so that their receiver can have
+//! each part read to where it belongs; in the stream, they are their number with [`LENT_BIT`], a head and the bytes.
 
-use crate::frame::{Frame, push_data_header, push_slots, slots_in};
+use crate::frame::{DATA_BYTES_MAX, DataHead, Frame, push_data_header, push_slots, slots_in};
 use crate::machine_port::MachineConnection;
-use crate::stream::StreamError;
+use crate::stream::{FramePart, Incoming, StreamError};
 use gt_shm::Slot;
 use std::collections::VecDeque;
 use std::net::Shutdown;
@@ -25,6 +29,12 @@ use std::time::{Duration, Instant};
 pub const LINK_FRAME_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a frame's length before it.
 const LENGTH_BYTES: usize = 4;
+/// Bytes of the head of lent bytes, which tells their receiver where they belong.
+pub const LENT_HEAD_BYTES: usize = 13;
+/// The most bytes that are lent at one time.
+pub const LENT_BYTES_MAX: usize = LENT_BIT as usize - 1;
+/// The bit of a length that says that it is of lent bytes.
+const LENT_BIT: u32 = 1 << 31;
 /// The longest time without an acknowledgement to the other side.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// A connection over which nothing comes for this long is replaced.
@@ -34,13 +44,13 @@ const ACKNOWLEDGE_BYTES: u64 = 1 << 20;
 /// [`LastingLink::send`] waits while more bytes than this are not acknowledged: as many as are on their way in a fast
 /// network, and so few that they stay in the processor's cache until they are sent.
 const UNACKNOWLEDGED_BYTES_MAX: usize = 8 << 20;
-/// The most bytes that are sent at one time.
+/// The most bytes that are sent at one time, while none are lent; otherwise as many as a frame can have.
 const BLOCK_BYTES_MAX: usize = 64 << 10;
 /// Up to so many bytes are copied together to be sent; more are sent from where they lie.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 /// The capacity of a piece of small frames.
 const PIECE_BYTES_MIN: usize = 4 << 10;
-/// The wait between the first attempts to dial, which doubles up to [`REDIAL_MAX`].
+/// The wait between the first attempts to dial or to probe, which doubles up to [`REDIAL_MAX`].
 const REDIAL_MIN: Duration = Duration::from_millis(20);
 const REDIAL_MAX: Duration = Duration::from_secs(1);
 
@@ -89,7 +99,7 @@ pub type Probe = Box<dyn FnMut() -> Option<String> + Send>;
 pub enum LinkRole {
     /// This side dials.
     Dials(Dial),
-    /// The other side dials. `Probe` is asked once a second meanwhile.
+    /// The other side dials. `Probe` is asked meanwhile, soon at first and then once a second.
     Awaits(Probe),
 }
 
@@ -99,6 +109,83 @@ pub struct LinkOptions {
     pub name: String,
     /// How long the link lasts without a connection.
     pub grace: Duration,
+}
+
+/// Takes the frames of a link, in order, on its reader's thread. An error ends the link.
+pub trait FrameTaker: Send + 'static {
+    /// Takes a frame, whose bytes it may take away.
+    ///
+    /// # Errors
+    /// The frame makes no sense.
+    fn take(&mut self, frame: &mut Vec<u8>) -> Result<(), String>;
+
+    /// Reads some of the bytes that were lent with this head. It is called until all are read, perhaps with a pause,
+    /// and over several connections.
+    ///
+    /// # Errors
+    /// The head makes no sense.
+    fn take_lent(&mut self, _head: &[u8; LENT_HEAD_BYTES], _from: &mut LentSource<'_>) -> Result<(), String> {
+        Err("lent bytes".into())
+    }
+}
+
+impl<F: FnMut(&mut Vec<u8>) -> Result<(), String> + Send + 'static> FrameTaker for F {
+    fn take(&mut self, frame: &mut Vec<u8>) -> Result<(), String> {
+        self(frame)
+    }
+}
+
+/// Lent bytes that are to be read.
+pub struct LentSource<'a> {
+    incoming: &'a mut Incoming,
+    left: usize,
+    read: usize,
+    failure: Option<StreamError>,
+}
+
+impl LentSource<'_> {
+    /// How many bytes can be read now, at most.
+    pub fn left(&self) -> usize {
+        self.left - self.read
+    }
+
+    /// Reads the next bytes to the beginning of `to`, as many as have come, and returns their number.
+    pub fn read(&mut self, to: &mut [u8]) -> usize {
+        let to_len = to.len().min(self.left());
+        if self.failure.is_some() || to_len == 0 {
+            return 0;
+        }
+        match self.incoming.try_read(&mut to[..to_len]) {
+            Ok(count) => {
+                self.read += count;
+                count
+            }
+            Err(error) => {
+                self.failure = Some(error);
+                0
+            }
+        }
+    }
+}
+
+/// Bytes that a link sends from where they lie.
+#[must_use = "the bytes must be left as they are until they are returned"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LentRange {
+    /// The position of the stream behind them.
+    end: u64,
+}
+
+impl LentRange {
+    /// The loan as a number.
+    pub fn number(self) -> u64 {
+        self.end
+    }
+
+    /// The loan with this number.
+    pub fn numbered(number: u64) -> LentRange {
+        LentRange { end: number }
+    }
 }
 
 /// The counts of a link.
@@ -119,7 +206,12 @@ pub struct LastingLink(Arc<Shared>);
 struct Shared {
     options: LinkOptions,
     state: Mutex<LinkState>,
+    /// Wakes the link's own threads, and those that wait for its end.
     changed: Condvar,
+    /// Wakes threads that wait until fewer bytes are not acknowledged.
+    settled: Condvar,
+    /// Wakes threads that wait for lent bytes.
+    returned: Condvar,
 }
 
 struct LinkState {
@@ -132,6 +224,14 @@ struct LinkState {
     received: u64,
     /// The last acknowledgement sent over this connection.
     told: u64,
+    /// Whether the other side waits for an acknowledgement.
+    is_asked: bool,
+    /// The position from which on the writer reads bytes; none while it reads none.
+    writing_from: Option<u64>,
+    /// How many threads wait until fewer bytes are not acknowledged.
+    senders: usize,
+    /// The positions for whose acknowledgement threads wait that want lent bytes back.
+    lenders: Vec<u64>,
     connection: Option<Arc<crate::channel::TcpChannel>>,
     /// A connection that the reader has still to take, and the bytes that the other side has received.
     attached: Option<(MachineConnection, u64)>,
@@ -146,12 +246,16 @@ impl LinkState {
     fn end_position(&self) -> u64 {
         self.acknowledged + self.unacknowledged.len as u64
     }
+
+    /// Whether the link reads the bytes of a loan no more.
+    fn is_returned(&self, loan: LentRange) -> bool {
+        (self.acknowledged >= loan.end || self.ended.is_some()) && self.writing_from.is_none_or(|from| from >= loan.end)
+    }
 }
 
 impl LastingLink {
     /// A link with its two threads. `first` is the first connection, if there is one already, and the bytes that the
-    /// other side has received. `taken` gets each frame in order, on the reader's thread, may take its bytes away, and
-    /// may end the link with an error; `ended` is called at the end.
+    /// other side has received. `taker` gets each frame; `ended` is called at the end.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -159,7 +263,7 @@ impl LastingLink {
         options: LinkOptions,
         role: LinkRole,
         first: Option<MachineConnection>,
-        taken: impl FnMut(&mut Vec<u8>) -> Result<(), String> + Send + 'static,
+        taker: impl FrameTaker,
         ended: impl FnOnce(LinkEnd) + Send + 'static,
     ) -> std::io::Result<LastingLink> {
         let state = LinkState {
@@ -168,6 +272,10 @@ impl LastingLink {
             sent: 0,
             received: 0,
             told: 0,
+            is_asked: false,
+            writing_from: None,
+            senders: 0,
+            lenders: Vec::new(),
             connection: None,
             attached: first.map(|connection| (connection, 0)),
             reading: false,
@@ -175,10 +283,16 @@ impl LastingLink {
             closing: false,
             ended: None,
         };
-        let link = LastingLink(Arc::new(Shared { options, state: Mutex::new(state), changed: Condvar::new() }));
+        let link = LastingLink(Arc::new(Shared {
+            options,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            settled: Condvar::new(),
+            returned: Condvar::new(),
+        }));
         let (reader, writer) = (link.clone(), link.clone());
         std::thread::Builder::new().name("gt-link-in".into()).spawn(move || {
-            let end = reader.read(role, taken);
+            let end = reader.read(role, taker);
             ended(reader.end(end));
         })?;
         std::thread::Builder::new().name("gt-link-out".into()).spawn(move || writer.write())?;
@@ -202,8 +316,10 @@ impl LastingLink {
     /// If the frame is longer than [`LINK_FRAME_BYTES_MAX`].
     pub fn send(&self, parts: &[&[u8]]) -> Result<(), LinkEnd> {
         let mut state = self.lock();
-        while state.ended.is_none() && state.unacknowledged.len > UNACKNOWLEDGED_BYTES_MAX {
-            state = self.wait(state, BEAT_EVERY);
+        while state.ended.is_none() && state.unacknowledged.kept > UNACKNOWLEDGED_BYTES_MAX {
+            state.senders += 1;
+            state = self.0.settled.wait_timeout(state, BEAT_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            state.senders -= 1;
         }
         self.push(state, parts)
     }
@@ -231,6 +347,86 @@ impl LastingLink {
         Ok(())
     }
 
+    /// Sends `bytes` from where they lie, with a head for their receiver's [`FrameTaker::take_lent`].
+    ///
+    /// # Errors
+    /// The link has ended. The bytes were not lent.
+    ///
+    /// # Panics
+    /// If there are more than [`LENT_BYTES_MAX`] bytes.
+    ///
+    /// # Safety
+    /// The bytes can be read, and nobody writes them, until [`settle`](Self::settle) or [`take_back`](Self::take_back)
+    /// has returned for this loan.
+    pub unsafe fn lend(&self, head: &[u8; LENT_HEAD_BYTES], bytes: *const [u8]) -> Result<LentRange, LinkEnd> {
+        assert!(bytes.len() <= LENT_BYTES_MAX, "{} lent bytes", bytes.len());
+        let mut state = self.lock();
+        if let Some(end) = &state.ended {
+            return Err(end.clone());
+        }
+        state.unacknowledged.push_lent(head, bytes);
+        self.0.changed.notify_all();
+        Ok(LentRange { end: state.end_position() })
+    }
+
+    /// Waits until the other side has the bytes of a loan, or the link has ended, for at most `timeout`. Returns
+    /// whether this side reads them no more.
+    pub fn settle(&self, loan: LentRange, timeout: Duration) -> bool {
+        self.wait_for_return((loan.end, timeout), |state| state.is_returned(loan)).is_returned(loan)
+    }
+
+    /// Copies the bytes of a loan that the other side does not have yet, so that this side reads the lent ones no more.
+    pub fn take_back(&self, loan: LentRange) {
+        let can_copy = |state: &LinkState| state.is_returned(loan) || state.writing_from.is_none();
+        let mut state = loop {
+            let state = self.wait_for_return((0, BEAT_EVERY), can_copy);
+            if can_copy(&state) {
+                break state;
+            }
+        };
+        if !state.is_returned(loan) {
+            state.unacknowledged.keep_lent();
+        }
+    }
+
+    /// Waits until `is_done`, which is not before `position` is acknowledged or the link has ended, for at most
+    /// `timeout`.
+    fn wait_for_return(
+        &self,
+        (position, timeout): (u64, Duration),
+        is_done: impl Fn(&LinkState) -> bool,
+    ) -> MutexGuard<'_, LinkState> {
+        let begun = Instant::now();
+        let mut state = self.lock();
+        while !is_done(&state) {
+            let left = timeout.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            state.lenders.push(position);
+            state = self.0.returned.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(own) = state.lenders.iter().position(|other| *other == position) {
+                state.lenders.swap_remove(own);
+            }
+        }
+        state
+    }
+
+    /// Wakes the threads that want lent bytes back, if some may have them.
+    fn wake_lenders(&self, state: &LinkState) {
+        let may_have = |position: &u64| *position <= state.acknowledged || state.ended.is_some();
+        if state.lenders.iter().any(may_have) {
+            self.0.returned.notify_all();
+        }
+    }
+
+    /// Wakes all threads, after the link has ended.
+    fn wake_all(&self) {
+        self.0.changed.notify_all();
+        self.0.settled.notify_all();
+        self.0.returned.notify_all();
+    }
+
     /// Replaces the connection. `reply` tells the other side how many bytes this one has received. `received` are those
     /// that the other side has.
     ///
@@ -238,9 +434,9 @@ impl LastingLink {
     /// The link has ended, or the reply could not be sent.
     pub fn attach(
         &self,
-        connection: MachineConnection,
+        mut connection: MachineConnection,
         received: u64,
-        reply: impl FnOnce(&MachineConnection, u64) -> std::io::Result<()>,
+        reply: impl FnOnce(&mut MachineConnection, u64) -> std::io::Result<()>,
     ) -> Result<(), LinkEnd> {
         let mut state = self.lock();
         state.attached = None;
@@ -253,7 +449,7 @@ impl LastingLink {
         if let Some(end) = &state.ended {
             return Err(end.clone());
         }
-        reply(&connection, state.received).map_err(|error| LinkEnd::Lost(error.to_string()))?;
+        reply(&mut connection, state.received).map_err(|error| LinkEnd::Lost(error.to_string()))?;
         state.attached = Some((connection, received));
         self.0.changed.notify_all();
         Ok(())
@@ -309,7 +505,7 @@ impl LastingLink {
             let _ = connection.shutdown(Shutdown::Both);
         }
         state.attached = None;
-        self.0.changed.notify_all();
+        self.wake_all();
         end
     }
 
@@ -320,14 +516,14 @@ impl LastingLink {
         }
     }
 
-    fn read(&self, mut role: LinkRole, mut taken: impl FnMut(&mut Vec<u8>) -> Result<(), String>) -> LinkEnd {
+    fn read(&self, mut role: LinkRole, mut taker: impl FrameTaker) -> LinkEnd {
         let mut frames = FrameAssembly::default();
         loop {
             let mut connection = match self.next_connection(&mut role) {
                 Ok(connection) => connection,
                 Err(end) => return end,
             };
-            let why = match self.read_from(&mut connection, &mut frames, &mut taken) {
+            let why = match self.read_from(&mut connection.incoming, &mut frames, &mut taker) {
                 Ok(why) => why,
                 Err(end) => return end,
             };
@@ -366,6 +562,7 @@ impl LastingLink {
                 state.unacknowledged.settle(settled);
                 state.unacknowledged.rewind();
                 (state.acknowledged, state.sent, state.told) = (received, received, state.received);
+                state.is_asked = false;
                 state.connection = Some(connection.channel.clone());
                 (state.reading, state.connections) = (true, state.connections + 1);
                 connection
@@ -373,6 +570,8 @@ impl LastingLink {
                     .set_read_timeout(Some(SILENCE_MAX))
                     .map_err(|error| LinkEnd::Lost(error.to_string()))?;
                 self.0.changed.notify_all();
+                self.0.settled.notify_all();
+                self.wake_lenders(&state);
                 return Ok(connection);
             }
             if Instant::now() >= deadline {
@@ -380,7 +579,8 @@ impl LastingLink {
             }
             match role {
                 LinkRole::Awaits(probe) => {
-                    state = self.wait(state, BEAT_EVERY);
+                    state = self.wait(state, nap);
+                    nap = (nap * 2).min(REDIAL_MAX);
                     if state.attached.is_none() && state.ended.is_none() {
                         drop(state);
                         if let Some(gone) = probe() {
@@ -411,46 +611,87 @@ impl LastingLink {
     /// Reads from a connection until it breaks. Returns why it broke.
     fn read_from(
         &self,
-        connection: &mut MachineConnection,
+        incoming: &mut Incoming,
         frames: &mut FrameAssembly,
-        taken: &mut impl FnMut(&mut Vec<u8>) -> Result<(), String>,
+        taker: &mut impl FrameTaker,
     ) -> Result<String, LinkEnd> {
         loop {
-            let frame = match connection.incoming.next() {
-                Ok(frame) => frame,
-                Err(StreamError::TimedOut) => return Ok(format!("nothing came for {} s", SILENCE_MAX.as_secs())),
-                Err(error @ (StreamError::Ended | StreamError::Io(_))) => return Ok(error.to_string()),
-                Err(error) => return Err(LinkEnd::Broken(error.to_string())),
+            let slots = match incoming.next_part() {
+                Ok(FramePart::Data(DataHead { segment: 0, offset, bytes })) => {
+                    let received = self.lock().received;
+                    if offset != received {
+                        return Err(LinkEnd::Broken(format!("byte {offset} instead of {received}")));
+                    }
+                    if let Err(error) = self.read_data(incoming, bytes, frames, taker)? {
+                        return broke(error);
+                    }
+                    continue;
+                }
+                Ok(FramePart::Whole(Frame::Slots(slots))) => slots,
+                Ok(_) => return Err(LinkEnd::Broken("another frame".into())),
+                Err(error) => return broke(error),
             };
-            match frame {
-                Frame::Data { segment: 0, offset, bytes } => {
-                    let mut state = self.lock();
-                    if offset != state.received {
-                        return Err(LinkEnd::Broken(format!("byte {offset} instead of {}", state.received)));
-                    }
-                    state.received += bytes.len() as u64;
-                    if state.received - state.told >= ACKNOWLEDGE_BYTES {
-                        self.0.changed.notify_all();
-                    }
-                    drop(state);
-                    let mut rest = bytes;
-                    while let Some(frame) = frames.next(&mut rest).map_err(LinkEnd::Broken)? {
-                        taken(frame).map_err(LinkEnd::Broken)?;
-                    }
-                }
-                Frame::Slots(payload) => {
-                    for [word, position, ..] in slots_in(payload) {
-                        match word {
-                            ACKNOWLEDGEMENT => self.acknowledge(position)?,
-                            FAREWELL => return Err(LinkEnd::ClosedThere),
-                            _ => return Err(LinkEnd::Broken(format!("slot {word}"))),
-                        }
-                    }
-                }
-                Frame::Data { .. } | Frame::Message(_) | Frame::Records(_) => {
-                    return Err(LinkEnd::Broken("another frame".into()));
+            for [word, position, ..] in slots_in(slots) {
+                match word {
+                    ACKNOWLEDGEMENT => self.acknowledge(position)?,
+                    FAREWELL => return Err(LinkEnd::ClosedThere),
+                    _ => return Err(LinkEnd::Broken(format!("slot {word}"))),
                 }
             }
+        }
+    }
+
+    /// Reads the next `left` bytes of the stream, or until the connection breaks.
+    fn read_data(
+        &self,
+        incoming: &mut Incoming,
+        mut left: usize,
+        frames: &mut FrameAssembly,
+        taker: &mut impl FrameTaker,
+    ) -> Result<Result<(), StreamError>, LinkEnd> {
+        while left > 0 {
+            let Some((head, lent)) = frames.lent() else {
+                let bytes = match incoming.some(left) {
+                    Ok(bytes) => bytes,
+                    Err(error) => return Ok(Err(error)),
+                };
+                let mut rest = bytes;
+                while let Some(frame) = frames.next(&mut rest).map_err(LinkEnd::Broken)? {
+                    taker.take(frame).map_err(LinkEnd::Broken)?;
+                }
+                let read = bytes.len() - rest.len();
+                incoming.consume(read);
+                left -= read;
+                self.note_received(read, None);
+                continue;
+            };
+            let mut source = LentSource { left: left.min(lent), incoming, read: 0, failure: None };
+            taker.take_lent(&head, &mut source).map_err(LinkEnd::Broken)?;
+            let (read, failure) = (source.read, source.failure);
+            frames.note_lent(read);
+            left -= read;
+            self.note_received(read, Some(read > 0 && frames.lent().is_none()));
+            let waited = match failure {
+                Some(error) => Err(error),
+                None if read == 0 => incoming.wait(left, SILENCE_MAX),
+                None => Ok(()),
+            };
+            if let Err(error) = waited {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Notes bytes that were received: copied ones, of which the other side keeps as many as are not acknowledged, or
+    /// lent ones, which are acknowledged after the `last`.
+    fn note_received(&self, bytes: usize, last: Option<bool>) {
+        let mut state = self.lock();
+        state.received += bytes as u64;
+        let is_due = last.unwrap_or_else(|| state.received - state.told >= ACKNOWLEDGE_BYTES);
+        state.is_asked |= is_due;
+        if is_due {
+            self.0.changed.notify_all();
         }
     }
 
@@ -462,9 +703,10 @@ impl LastingLink {
         let settled = (position - state.acknowledged) as usize;
         state.unacknowledged.settle(settled);
         state.acknowledged = position;
-        if settled > 0 {
-            self.0.changed.notify_all();
+        if state.senders > 0 {
+            self.0.settled.notify_all();
         }
+        self.wake_lenders(&state);
         Ok(())
     }
 
@@ -475,6 +717,9 @@ impl LastingLink {
         let mut spoke = Instant::now();
         loop {
             let mut state = self.lock();
+            if state.writing_from.take().is_some() {
+                self.wake_lenders(&state);
+            }
             let (connection, farewell) = loop {
                 if state.ended.is_some() {
                     return;
@@ -484,7 +729,7 @@ impl LastingLink {
                     continue;
                 };
                 let left = state.end_position() - state.sent;
-                let due = spoke.elapsed() >= BEAT_EVERY || state.received - state.told >= ACKNOWLEDGE_BYTES;
+                let due = spoke.elapsed() >= BEAT_EVERY || state.is_asked;
                 if left > 0 || due || state.closing {
                     break (connection, left == 0 && state.closing);
                 }
@@ -492,36 +737,42 @@ impl LastingLink {
             };
             out.clear();
             push_slots(&mut out, &[slot(ACKNOWLEDGEMENT, state.received)]);
-            state.told = state.received;
+            (state.told, state.is_asked) = (state.received, false);
             let position = state.sent;
-            let count = state.unacknowledged.take(BLOCK_BYTES_MAX, &mut slices);
+            let bytes_max = if state.unacknowledged.lent_pieces > 0 { DATA_BYTES_MAX } else { BLOCK_BYTES_MAX };
+            let count = state.unacknowledged.take(bytes_max, &mut slices);
+            state.writing_from = Some(position);
             state.sent += count as u64;
             if count > 0 {
                 push_data_header(&mut out, 0, position, count);
             }
             if count <= COPIED_BYTES_MAX {
-                slices.drain(..).for_each(|(piece, range)| out.extend_from_slice(&piece[range]));
+                slices.drain(..).for_each(|(piece, range)| out.extend_from_slice(&piece.bytes()[range]));
             }
             drop(state);
             spoke = Instant::now();
             if farewell {
                 push_slots(&mut out, &[slot(FAREWELL, 0)]);
             }
-            let parts: Vec<&[u8]> =
-                std::iter::once(&out[..]).chain(slices.iter().map(|(piece, range)| &piece[range.clone()])).collect();
+            let parts: Vec<&[u8]> = std::iter::once(&out[..])
+                .chain(slices.iter().map(|(piece, range)| &piece.bytes()[range.clone()]))
+                .collect();
             let written = connection.write_all_parts(&parts);
             slices.clear();
             if written.is_err() {
                 // The reader notices, and takes the next connection.
                 let _ = connection.shutdown(Shutdown::Both);
-                let state = self.lock();
+                let mut state = self.lock();
+                state.writing_from = None;
+                self.wake_lenders(&state);
                 if state.connection.as_ref().is_some_and(|present| Arc::ptr_eq(present, &connection)) {
                     drop(self.wait(state, BEAT_EVERY));
                 }
             } else if farewell {
                 let mut state = self.lock();
+                state.writing_from = None;
                 state.ended.get_or_insert(LinkEnd::ClosedHere);
-                self.0.changed.notify_all();
+                self.wake_all();
                 let _ = connection.shutdown(Shutdown::Write);
                 return;
             }
@@ -535,14 +786,56 @@ fn slot(kind: u64, position: u64) -> Slot {
     slot
 }
 
+/// Why a connection broke, or the end of the link if it makes no sense what came.
+fn broke(error: StreamError) -> Result<String, LinkEnd> {
+    match error {
+        StreamError::TimedOut => Ok(format!("nothing came for {} s", SILENCE_MAX.as_secs())),
+        StreamError::Ended | StreamError::Io(_) => Ok(error.to_string()),
+        error => Err(LinkEnd::Broken(error.to_string())),
+    }
+}
+
+/// Bytes of a stream, one after another.
+#[derive(Clone)]
+enum StreamPiece {
+    /// Copied.
+    Kept(Arc<Vec<u8>>),
+    /// Lent by the caller of [`LastingLink::lend`].
+    Lent(*const [u8]),
+}
+
+// SAFETY: by the contract of `LastingLink::lend`, any thread may read lent bytes while they are in a link.
+unsafe impl Send for StreamPiece {}
+
+impl StreamPiece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            StreamPiece::Kept(bytes) => bytes,
+            // SAFETY: by the contract of `LastingLink::lend`, lent bytes can be read and nobody writes them until they
+            // are returned: until they are acknowledged and the writer is behind them, or no piece is lent any more.
+            StreamPiece::Lent(bytes) => unsafe { &**bytes },
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            StreamPiece::Kept(bytes) => bytes.len(),
+            StreamPiece::Lent(bytes) => bytes.len(),
+        }
+    }
+}
+
 /// Bytes of a stream that are not acknowledged, in pieces that are sent from where they lie.
 #[derive(Default)]
 struct Unacknowledged {
-    pieces: VecDeque<Arc<Vec<u8>>>,
+    pieces: VecDeque<StreamPiece>,
     /// Bytes of the first piece that are acknowledged.
     settled: usize,
     /// Bytes of all pieces that are not.
     len: usize,
+    /// Bytes of all pieces that were copied.
+    kept: usize,
+    lent_pieces: usize,
     /// The next byte to send: its piece, and its offset there.
     next: (usize, usize),
 }
@@ -550,22 +843,51 @@ struct Unacknowledged {
 impl Unacknowledged {
     /// Adds a frame of `bytes` bytes.
     fn push(&mut self, bytes: usize, parts: &[&[u8]]) {
-        let whole = LENGTH_BYTES + bytes;
-        self.len += whole;
-        let append = |piece: &mut Vec<u8>| {
+        self.push_kept(LENGTH_BYTES + bytes, |piece| {
             piece.extend_from_slice(&(bytes as u32).to_le_bytes());
             parts.iter().for_each(|part| piece.extend_from_slice(part));
-        };
+        });
+    }
+
+    fn push_kept(&mut self, whole: usize, append: impl FnOnce(&mut Vec<u8>)) {
+        self.len += whole;
+        self.kept += whole;
         // A piece that is being sent is shared, and has to stay as it is.
-        let last = self.pieces.back_mut().and_then(Arc::get_mut);
+        let last = match self.pieces.back_mut() {
+            Some(StreamPiece::Kept(last)) => Arc::get_mut(last),
+            _ => None,
+        };
         match last.filter(|last| last.len() + whole <= last.capacity()) {
             Some(last) => append(last),
             None => {
                 let mut piece = Vec::with_capacity(whole.max(PIECE_BYTES_MIN));
                 append(&mut piece);
-                self.pieces.push_back(Arc::new(piece));
+                self.pieces.push_back(StreamPiece::Kept(Arc::new(piece)));
             }
         }
+    }
+
+    /// Adds lent bytes.
+    fn push_lent(&mut self, head: &[u8; LENT_HEAD_BYTES], bytes: *const [u8]) {
+        self.push_kept(LENGTH_BYTES + LENT_HEAD_BYTES, |piece| {
+            piece.extend_from_slice(&(bytes.len() as u32 | LENT_BIT).to_le_bytes());
+            piece.extend_from_slice(head);
+        });
+        if bytes.len() > 0 {
+            self.len += bytes.len();
+            self.lent_pieces += 1;
+            self.pieces.push_back(StreamPiece::Lent(bytes));
+        }
+    }
+
+    /// Copies all lent bytes.
+    fn keep_lent(&mut self) {
+        for piece in self.pieces.iter_mut().filter(|piece| matches!(piece, StreamPiece::Lent(_))) {
+            let bytes = piece.bytes().to_vec();
+            self.kept += bytes.len();
+            *piece = StreamPiece::Kept(Arc::new(bytes));
+        }
+        self.lent_pieces = 0;
     }
 
     /// Forgets the oldest `bytes` bytes.
@@ -574,7 +896,11 @@ impl Unacknowledged {
         self.settled += bytes;
         while let Some(first) = self.pieces.front().filter(|first| first.len() <= self.settled) {
             self.settled -= first.len();
-            self.pieces.pop_front();
+            match self.pieces.pop_front() {
+                Some(StreamPiece::Kept(first)) => self.kept -= first.len(),
+                Some(StreamPiece::Lent(_)) => self.lent_pieces -= 1,
+                None => {}
+            }
             self.next = self.next.0.checked_sub(1).map_or((0, 0), |piece| (piece, self.next.1));
         }
     }
@@ -585,7 +911,7 @@ impl Unacknowledged {
     }
 
     /// Takes at most `bytes_max` bytes to be sent, as ranges of pieces; returns their number.
-    fn take(&mut self, bytes_max: usize, slices: &mut Vec<(Arc<Vec<u8>>, Range<usize>)>) -> usize {
+    fn take(&mut self, bytes_max: usize, slices: &mut Vec<(StreamPiece, Range<usize>)>) -> usize {
         let mut count = 0;
         while let Some(piece) = self.pieces.get(self.next.0) {
             let start = self.next.1;
@@ -607,39 +933,78 @@ impl Unacknowledged {
 /// The frames of the stream, whose bytes come in blocks.
 #[derive(Default)]
 pub struct FrameAssembly {
-    /// The bytes of the frame's length that have come.
+    /// The bytes of the frame's length that have come, and of the head of lent bytes.
     head: Vec<u8>,
     /// The bytes of the frame that have come.
     frame: Vec<u8>,
     /// Whether the frame was returned.
     is_whole: bool,
+    /// The lent bytes that are still to come.
+    lent: usize,
 }
 
 impl FrameAssembly {
-    /// The next frame, whose last bytes are taken from the beginning of `bytes`; none if these do not complete it.
+    /// The next frame, whose last bytes are taken from the beginning of `bytes`; none if these do not complete it, or
+    /// if [lent bytes](Self::lent) are next.
     ///
     /// # Errors
     /// The frame is longer than [`LINK_FRAME_BYTES_MAX`].
     pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<&mut Vec<u8>>, String> {
-        if std::mem::take(&mut self.is_whole) {
-            self.head.clear();
-            self.frame.clear();
+        if self.lent > 0 {
+            return Ok(None);
         }
-        let take = |to: &mut Vec<u8>, length: usize, bytes: &mut &[u8]| {
-            let (taken, rest) = bytes.split_at(bytes.len().min(length - to.len()));
-            to.extend_from_slice(taken);
-            *bytes = rest;
-        };
-        take(&mut self.head, LENGTH_BYTES, bytes);
-        let Some(length) = self.head.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
-        let length = u32::from_le_bytes(*length) as usize;
-        if length > LINK_FRAME_BYTES_MAX {
-            return Err(format!("a frame of {length} bytes"));
+        loop {
+            if std::mem::take(&mut self.is_whole) {
+                self.head.clear();
+                self.frame.clear();
+            }
+            let take = |to: &mut Vec<u8>, length: usize, bytes: &mut &[u8]| {
+                let (taken, rest) = bytes.split_at(bytes.len().min(length - to.len()));
+                to.extend_from_slice(taken);
+                *bytes = rest;
+            };
+            if self.head.len() < LENGTH_BYTES {
+                take(&mut self.head, LENGTH_BYTES, bytes);
+            }
+            let Some(length) = self.head.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+            let length = u32::from_le_bytes(*length);
+            if length & LENT_BIT == 0 {
+                let length = length as usize;
+                if length > LINK_FRAME_BYTES_MAX {
+                    return Err(format!("a frame of {length} bytes"));
+                }
+                self.frame.reserve(length - self.frame.len());
+                take(&mut self.frame, length, bytes);
+                self.is_whole = self.frame.len() == length;
+                return Ok(self.is_whole.then_some(&mut self.frame));
+            }
+            let whole = LENGTH_BYTES + LENT_HEAD_BYTES;
+            take(&mut self.head, whole, bytes);
+            if self.head.len() < whole {
+                return Ok(None);
+            }
+            self.is_whole = true;
+            self.lent = (length & !LENT_BIT) as usize;
+            if self.lent > 0 {
+                return Ok(None);
+            }
         }
-        self.frame.reserve(length - self.frame.len());
-        take(&mut self.frame, length, bytes);
-        self.is_whole = self.frame.len() == length;
-        Ok(self.is_whole.then_some(&mut self.frame))
+    }
+
+    /// The head of the lent bytes that are next in the stream, and the number of those that are still to come; none if
+    /// a frame is next.
+    pub fn lent(&self) -> Option<([u8; LENT_HEAD_BYTES], usize)> {
+        let head = self.head.get(LENGTH_BYTES..)?.first_chunk()?;
+        (self.lent > 0).then_some((*head, self.lent))
+    }
+
+    /// Notes that lent bytes have come.
+    ///
+    /// # Panics
+    /// If they are more than those that are still to come.
+    pub fn note_lent(&mut self, bytes: usize) {
+        assert!(bytes <= self.lent, "{bytes} bytes of {}", self.lent);
+        self.lent -= bytes;
     }
 }
 
@@ -754,6 +1119,112 @@ mod tests {
         assert_eq!(one.send(&[&[1]]), Err(LinkEnd::ClosedThere));
     }
 
+    /// Keeps the bytes that were lent, behind their heads, and sends each on when it is complete.
+    struct LentTaker {
+        bytes: Vec<u8>,
+        whole: usize,
+        complete: std::sync::mpsc::Sender<Vec<u8>>,
+    }
+
+    impl FrameTaker for LentTaker {
+        fn take(&mut self, frame: &mut Vec<u8>) -> Result<(), String> {
+            self.complete.send(std::mem::take(frame)).map_err(|error| error.to_string())
+        }
+
+        fn take_lent(&mut self, head: &[u8; LENT_HEAD_BYTES], from: &mut LentSource<'_>) -> Result<(), String> {
+            if self.bytes.is_empty() {
+                self.bytes.extend(head);
+                self.whole = LENT_HEAD_BYTES + u64::from_le_bytes(*head.first_chunk().unwrap()) as usize;
+            }
+            // It takes as much as it wants.
+            let mut room = vec![0; 70_001];
+            let count = from.read(&mut room);
+            self.bytes.extend(&room[..count]);
+            if self.bytes.len() == self.whole {
+                let bytes = std::mem::take(&mut self.bytes);
+                self.complete.send(bytes).map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lent_bytes_arrive_once_and_in_order_with_frames_however_often_the_connection_breaks() {
+        const LOANS: u64 = 40;
+        let folder = Folder::new("lent");
+        let [one, other] = ["one", "other"].map(|name| Certificate::own(&folder.0.join(name)).unwrap());
+        for plain in [false, true] {
+            let port = MachinePort::bind("127.0.0.1:0".parse().unwrap(), &one).unwrap();
+            let (address, expected) = (port.address(), one.fingerprint());
+            let (complete, came) = channel();
+            let taker = LentTaker { bytes: Vec::new(), whole: 0, complete };
+            let options = || LinkOptions { name: "the other".into(), grace: GRACE };
+            let role = LinkRole::Awaits(Box::new(|| None));
+            let takes = LastingLink::start(options(), role, None, taker, |_| ()).unwrap();
+            let link = takes.clone();
+            port.start(move |connection, received: u64| {
+                // The other side sees how this ends.
+                let _ = link.attach(connection, received, |connection, received| {
+                    connection.reply(&received)?;
+                    if plain { connection.end_encryption() } else { Ok(()) }
+                });
+            })
+            .unwrap();
+            let own = other.clone();
+            let dials = move |received: u64| {
+                let to = ("127.0.0.1", address.port());
+                let (mut connection, received) = dial::<_, u64>(to, expected, &own, &received)
+                    .map_err(|error| DialFailure::Retry(error.to_string()))?;
+                if plain {
+                    connection.end_encryption().map_err(|error| DialFailure::Retry(error.to_string()))?;
+                }
+                Ok((connection, received))
+            };
+            let role = LinkRole::Dials(Box::new(dials));
+            let lends = LastingLink::start(options(), role, None, |_: &mut Vec<u8>| Ok(()), |_| ()).unwrap();
+            let bytes = |number: u64| -> Vec<u8> {
+                let length = 1 + number * 300_007 % 2_000_003;
+                (0..length).map(|i| (i * 31 + number) as u8).collect()
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for number in 0..LOANS {
+                        let lent = bytes(number);
+                        let mut head = [number as u8; LENT_HEAD_BYTES];
+                        head[..8].copy_from_slice(&(lent.len() as u64).to_le_bytes());
+                        // SAFETY: the bytes live until the loan is settled or taken back.
+                        let loan = unsafe { lends.lend(&head, &raw const *lent) }.unwrap();
+                        lends.send(&[&number.to_le_bytes()]).unwrap();
+                        if number % 4 == 3 {
+                            lends.take_back(loan);
+                        } else {
+                            assert!(lends.settle(loan, GRACE));
+                        }
+                    }
+                });
+                for number in 0..LOANS {
+                    let whole = came.recv_timeout(GRACE).unwrap();
+                    assert_eq!(whole[8..LENT_HEAD_BYTES], [number as u8; LENT_HEAD_BYTES - 8]);
+                    assert!(whole[LENT_HEAD_BYTES..] == bytes(number), "loan {number}");
+                    assert_eq!(came.recv_timeout(GRACE).unwrap(), number.to_le_bytes());
+                    if number % 3 == 0 {
+                        [&takes, &lends][number as usize % 2].break_connection();
+                    }
+                }
+            });
+            assert!(lends.counts().resumed > 3, "{:?}", lends.counts());
+            // Bytes that are lent when a link ends are given back.
+            let lent = bytes(7);
+            takes.end(LinkEnd::ClosedHere);
+            // SAFETY: the bytes live until the loan is settled.
+            let loan = unsafe { lends.lend(&[0; LENT_HEAD_BYTES], &raw const *lent) };
+            lends.end(LinkEnd::ClosedHere);
+            if let Ok(loan) = loan {
+                assert!(lends.settle(loan, Duration::ZERO));
+            }
+        }
+    }
+
     #[test]
     fn a_link_without_a_connection_is_lost_after_its_grace_period() {
         let (link, _came, ended) = awaiting(Duration::from_millis(1));
@@ -798,7 +1269,8 @@ mod tests {
         let send = |kept: &mut Unacknowledged, bytes_max: usize| {
             let mut slices = Vec::new();
             let count = kept.take(bytes_max, &mut slices);
-            let bytes: Vec<u8> = slices.iter().flat_map(|(piece, range)| piece[range.clone()].to_vec()).collect();
+            let bytes: Vec<u8> =
+                slices.iter().flat_map(|(piece, range)| piece.bytes()[range.clone()].to_vec()).collect();
             assert_eq!((bytes.len(), bytes.len() <= bytes_max), (count, true));
             (bytes, slices)
         };
@@ -821,6 +1293,18 @@ mod tests {
         assert_eq!((kept.len, kept.pieces.len()), (0, 0));
         kept.push(2, &[&[1], &[2]]);
         assert_eq!(send(&mut kept, 100).0, [2, 0, 0, 0, 1, 2]);
+        // Lent bytes count as none that were copied, until they are taken back.
+        let before = kept.kept;
+        kept.push_lent(&[6; LENT_HEAD_BYTES], &raw const *large);
+        let head = LENGTH_BYTES + LENT_HEAD_BYTES;
+        assert_eq!((kept.kept - before, kept.len, kept.lent_pieces), (head, 6 + head + large.len(), 1));
+        assert_eq!(send(&mut kept, head + 1).0[head - 1..], [6, 9]);
+        kept.keep_lent();
+        assert_eq!((kept.kept - before, kept.lent_pieces), (head + large.len(), 0));
+        kept.settle(6 + head + 1);
+        assert_eq!(send(&mut kept, usize::MAX / 2).0.len(), large.len() - 1);
+        kept.settle(large.len() - 1);
+        assert_eq!((kept.len, kept.kept, kept.pieces.len()), (0, 0, 0));
     }
 
     #[test]
@@ -835,7 +1319,25 @@ mod tests {
             }
         }
         assert_eq!(found, [vec![7, 8], vec![], vec![9]]);
-        let mut rest = &u32::MAX.to_le_bytes()[..];
-        assert!(frames.next(&mut rest).unwrap_err().starts_with("a frame of 4294967295 bytes"));
+        let mut rest = &i32::MAX.to_le_bytes()[..];
+        assert!(frames.next(&mut rest).unwrap_err().starts_with("a frame of 2147483647 bytes"));
+    }
+
+    #[test]
+    fn lent_bytes_are_left_to_their_reader() {
+        let mut frames = FrameAssembly::default();
+        let none = [&[0, 0, 0, 0x80][..], &[4; LENT_HEAD_BYTES], &[3, 0, 0, 0x80], &[5; LENT_HEAD_BYTES]].concat();
+        for byte in &none {
+            assert_eq!(frames.lent(), None);
+            assert_eq!(frames.next(&mut std::slice::from_ref(byte)).unwrap(), None);
+        }
+        assert_eq!(frames.lent(), Some(([5; LENT_HEAD_BYTES], 3)));
+        let mut rest = &[1, 2][..];
+        assert!(frames.next(&mut rest).unwrap().is_none() && rest.len() == 2, "they are no frame");
+        frames.note_lent(1);
+        assert_eq!(frames.lent(), Some(([5; LENT_HEAD_BYTES], 2)));
+        frames.note_lent(2);
+        assert_eq!(frames.lent(), None);
+        assert_eq!(frames.next(&mut &[1, 0, 0, 0, 9][..]).unwrap(), Some(&mut vec![9]));
     }
 }

@@ -4,9 +4,10 @@
 //! hosts and users by their keys. A [`MachinePort`] listens and takes any peer that has the key of its certificate; the
 //! caller then decides by the fingerprint. [`dial`] connects to a peer whose fingerprint is known before.
 //!
-//! One message in each direction follows: the request of the side that dials, and the reply.
+//! One message in each direction follows: the request of the side that dials, and the reply. If they agree there on it,
+//! the two sides may then [end the encryption](MachineConnection::end_encryption).
 
-use crate::channel::TcpChannel;
+use crate::channel::{Ciphertext, TcpChannel};
 use crate::frame::MAGIC;
 use crate::handshake::{self, ConnectError, push_json};
 use crate::peer::PeerOrigin;
@@ -19,7 +20,7 @@ use rustix::net::sockopt;
 use rustls::{ServerConfig, ServerConnection};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::Error;
+use std::io::{Error, ErrorKind};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,6 +62,23 @@ impl MachineConnection {
     }
 }
 
+impl MachineConnection {
+    /// Ends the encryption, after the reply and before anything else was sent. Both sides have to do so.
+    ///
+    /// Afterwards nothing proves that the bytes are the peer's: an attacker on the way can read and change them.
+    ///
+    /// # Errors
+    /// The peer has sent more than its request or its reply.
+    pub fn end_encryption(&mut self) -> std::io::Result<()> {
+        if !self.incoming.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidData, "encrypted bytes where none should be"));
+        }
+        self.channel = Arc::new(self.channel.to_plain());
+        self.incoming = Incoming::new(self.channel.clone(), Ciphertext::new());
+        Ok(())
+    }
+}
+
 /// Connects to the machine at `host` and `port`, which must show the certificate `expected`, and sends it a request.
 /// Returns the connection and the reply.
 ///
@@ -82,11 +100,14 @@ pub fn dial<M: Serialize, R: DeserializeOwned>(
     push_json(&mut out, request);
     channel.write_all(&out).map_err(failed)?;
     let mut incoming = Incoming::new(channel.clone(), received);
+    // Bytes without encryption may follow the reply at once.
+    incoming.receive_by_record(true);
     let reply = incoming.first_message(Instant::now() + HANDSHAKE_DEADLINE).map_err(|error| match error {
         StreamError::TimedOut => ConnectError::Silent(name.clone()),
         StreamError::Ended | StreamError::Io(_) => ConnectError::HungUp(name.clone()),
         StreamError::NotGt | StreamError::Frame(_) => ConnectError::NotGt(name.clone()),
     })?;
+    incoming.receive_by_record(false);
     let reply = serde_json::from_slice(&reply).map_err(|_| ConnectError::NotGt(name.clone()))?;
     Ok((MachineConnection::new(channel, incoming, expected).map_err(failed)?, reply))
 }

@@ -1,10 +1,10 @@
 //! Receiving frames from a TCP connection.
 
 use crate::channel::{Ciphertext, TcpChannel};
-use crate::frame::{FRAME_BYTES_MAX, Frame, FrameError, MAGIC, decode};
+use crate::frame::{DataHead, FRAME_BYTES_MAX, Frame, FrameError, MAGIC, decode};
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The reason why no further frame can be received.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +24,18 @@ pub(crate) enum StreamError {
     /// An error of the system.
     #[error("the connection broke: {0}")]
     Io(io::Error),
+}
+
+/// Where the data of frames is read apart from them, no more is received at one time than they need, or this many
+/// bytes: what is received with a frame has to be copied.
+const AHEAD_BYTES: usize = 16 << 10;
+
+/// A frame whose data, if it has any, is read apart from it.
+pub(crate) enum FramePart<'a> {
+    /// The beginning of a data frame.
+    Data(DataHead),
+    /// Another frame.
+    Whole(Frame<'a>),
 }
 
 /// The receiving side of a connection.
@@ -47,16 +59,83 @@ impl Incoming {
         let len = loop {
             match decode(&self.buffer[self.start..self.end])? {
                 Some((_, len)) => break len,
-                None => self.fill()?,
+                None => self.fill(FRAME_BYTES_MAX)?,
             }
         };
+        self.frame(len)
+    }
+
+    /// The frame of `len` bytes that has come.
+    fn frame(&mut self, len: usize) -> Result<Frame<'_>, StreamError> {
         let start = self.start;
         self.start += len;
-        // The frame is decoded again, because the borrow checker does not let the loop return it.
+        // The frame is decoded again, because the borrow checker does not let a loop return it.
         match decode(&self.buffer[start..start + len])? {
             Some((frame, _)) => Ok(frame),
             None => Err(StreamError::Ended),
         }
+    }
+
+    /// Waits for the next frame, or for the beginning of one with data, whose bytes [`some`](Self::some) and
+    /// [`try_read`](Self::try_read) then return.
+    pub(crate) fn next_part(&mut self) -> Result<FramePart<'_>, StreamError> {
+        let len = loop {
+            let bytes = &self.buffer[self.start..self.end];
+            if let Some(head) = DataHead::decode(bytes)? {
+                self.start += DataHead::BYTES;
+                return Ok(FramePart::Data(head));
+            }
+            match decode(bytes)? {
+                Some((_, len)) => break len,
+                None => self.fill(AHEAD_BYTES)?,
+            }
+        };
+        self.frame(len).map(FramePart::Whole)
+    }
+
+    /// The next bytes, at most `bytes_max`, waiting for at least one. [`consume`](Self::consume) takes them.
+    pub(crate) fn some(&mut self, bytes_max: usize) -> Result<&[u8], StreamError> {
+        if self.start == self.end {
+            self.fill(bytes_max.max(AHEAD_BYTES))?;
+        }
+        Ok(&self.buffer[self.start..self.end.min(self.start + bytes_max)])
+    }
+
+    /// Takes bytes that were returned.
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.start += bytes;
+    }
+
+    /// Reads bytes to `to` without waiting, and returns their number: 0 if none have come.
+    pub(crate) fn try_read(&mut self, to: &mut [u8]) -> Result<usize, StreamError> {
+        let here = to.len().min(self.end - self.start);
+        if here > 0 {
+            to[..here].copy_from_slice(&self.buffer[self.start..self.start + here]);
+            self.start += here;
+            return Ok(here);
+        }
+        match self.channel.try_read(&mut self.received, to) {
+            Ok(0) => Err(StreamError::Ended),
+            Ok(count) => Ok(count),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Waits until bytes have come, perhaps until `bytes` have, after [`try_read`](Self::try_read) has found none. At
+    /// least as many must still be to come.
+    pub(crate) fn wait(&self, bytes: usize, timeout: Duration) -> Result<(), StreamError> {
+        self.channel.wait_readable(bytes, timeout).map_err(failed)
+    }
+
+    /// Whether everything that was received was taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end && self.received.is_empty()
+    }
+
+    /// Receives from now on one record of TLS at a time, and nothing of what comes behind it; or as much as has come.
+    pub(crate) fn receive_by_record(&mut self, by_record: bool) {
+        self.received.receive_by_record(by_record);
     }
 
     /// Waits until `deadline` for [`MAGIC`] and the first message, and returns the message.
@@ -81,33 +160,38 @@ impl Incoming {
                 return Err(StreamError::TimedOut);
             }
             self.channel.set_read_timeout(Some(left)).map_err(StreamError::Io)?;
-            self.fill()?;
+            self.fill(FRAME_BYTES_MAX)?;
         }
     }
 
-    /// Reads the bytes that have arrived, waiting for at least one.
-    fn fill(&mut self) -> Result<(), StreamError> {
+    /// Reads the bytes that have arrived, waiting for at least one, and at most `bytes_max`.
+    fn fill(&mut self, bytes_max: usize) -> Result<(), StreamError> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.buffer.len() - self.end < FRAME_BYTES_MAX {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
+        let end = self.buffer.len().min(self.end + bytes_max);
         loop {
-            match self.channel.read(&mut self.received, &mut self.buffer[self.end..]) {
+            match self.channel.read(&mut self.received, &mut self.buffer[self.end..end]) {
                 Ok(0) => return Err(StreamError::Ended),
                 Ok(count) => {
                     self.end += count;
                     return Ok(());
                 }
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return Err(StreamError::TimedOut),
-                    // A peer that closes an encrypted connection without a word has ended it as well.
-                    io::ErrorKind::UnexpectedEof => return Err(StreamError::Ended),
-                    _ => return Err(StreamError::Io(error)),
-                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
             }
         }
+    }
+}
+
+fn failed(error: io::Error) -> StreamError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => StreamError::TimedOut,
+        // A peer that closes an encrypted connection without a word has ended it as well.
+        io::ErrorKind::UnexpectedEof => StreamError::Ended,
+        _ => StreamError::Io(error),
     }
 }

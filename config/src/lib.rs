@@ -10,8 +10,8 @@ pub mod yaml;
 
 pub use settings::{Settings, about, parse, read};
 pub use values::{
-    Bytes, DeviceChoice, Level, PlainUcx, WorkerKind, WorkerKinds, device, device_help, listen_address,
-    metrics_address, workers_default, workers_help,
+    Bytes, DeviceChoice, Level, WorkerKind, WorkerKinds, device, device_help, listen_address, metrics_address,
+    workers_default, workers_help,
 };
 pub use yaml::{About, ConfigError};
 

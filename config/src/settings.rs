@@ -1,10 +1,10 @@
 //! The keys of the configuration file and their settings.
 
 use crate::values::{
-    Bytes, DeviceChoice, Level, PlainUcx, WorkerKinds, listen_address, metrics_address, workers_default, workers_help,
+    Bytes, DeviceChoice, Level, WorkerKinds, listen_address, metrics_address, workers_default, workers_help,
 };
 use crate::yaml::{self, About, ConfigError, Key, YamlValue};
-use gt_protocol::{DeviceSet, QuotaSettings};
+use gt_protocol::{DeviceSet, InsecureNetwork, QuotaSettings};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -40,8 +40,8 @@ pub struct Settings {
     pub listen_plain: Option<bool>,
     /// The address at which other machines join as nodes.
     pub nodes: Option<SocketAddr>,
-    /// Where tensors travel unencrypted between machines, by UCX.
-    pub nodes_plain_ucx: Option<PlainUcx>,
+    /// Where tensors travel unencrypted between machines.
+    pub insecure_network: Option<InsecureNetwork>,
     /// The address of the page and the metrics, by HTTP.
     pub metrics: Option<SocketAddr>,
     /// The limit of all records of ended sessions.
@@ -175,14 +175,15 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
             set: |to, value| value.with(&mut to.nodes, listen_address),
         },
         Key {
-            name: "nodes_plain_ucx",
+            name: "insecure_network",
             about: at_start(
-                "off, rdma or always",
+                "off, on, rdma or ucx",
                 "off",
-                "Lets tensors travel between machines by UCX, so that whoever is on the network can read and change them: \
-                 between machines with RDMA devices, and by these alone, or between all that have UCX.",
+                "Lets tensors travel unencrypted between machines, so that whoever is on the network can read and change \
+                 them: by RDMA where both machines have it, and otherwise by TCP (on), by RDMA alone (rdma), or by UCX \
+                 where both have it, and otherwise by TCP (ucx).",
             ),
-            set: |to, value| value.word(&mut to.nodes_plain_ucx),
+            set: |to, value| value.word(&mut to.insecure_network),
         },
         Key {
             name: "token_file",
@@ -499,7 +500,7 @@ mod tests {
     fn a_file_says_what_is_written_there() {
         let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
                     listen: 12345\ntoken_file: /run/gt/token\ntls_certificate: /etc/gt/box.pem\n\
-                    tls_key: /etc/gt/box.key\nlisten_plain: on\nnodes: 12346\nnodes_plain_ucx: rdma\nmetrics: 9400\nsession_records: 1M\nprivate_devices: off\n\
+                    tls_key: /etc/gt/box.key\nlisten_plain: on\nnodes: 12346\ninsecure_network: rdma\nmetrics: 9400\nsession_records: 1M\nprivate_devices: off\n\
                     instruction_log: /var/lib/gt/ops.log\ninstruction_log_bytes_max: 64M\n\
                     groups: {1010: {weight: 2}, root: {queued: 3}}\n\
                     limits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
@@ -516,7 +517,7 @@ mod tests {
             tls_key: Some("/etc/gt/box.key".into()),
             listen_plain: Some(true),
             nodes: Some("127.0.0.1:12346".parse().unwrap()),
-            nodes_plain_ucx: Some(PlainUcx::Rdma),
+            insecure_network: Some(InsecureNetwork::Rdma),
             metrics: Some("127.0.0.1:9400".parse().unwrap()),
             session_records: Some(Bytes(1 << 20)),
             private_devices: Some(false),

@@ -292,29 +292,6 @@ impl FromStr for Level {
     }
 }
 
-/// Where tensors travel unencrypted between machines, by UCX.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlainUcx {
-    /// Nowhere.
-    Off,
-    /// Between machines with RDMA devices, and by these alone.
-    Rdma,
-    /// Between all machines that have UCX.
-    Always,
-}
-
-impl FromStr for PlainUcx {
-    type Err = String;
-    fn from_str(text: &str) -> Result<PlainUcx, String> {
-        match text {
-            "off" => Ok(PlainUcx::Off),
-            "rdma" => Ok(PlainUcx::Rdma),
-            "always" => Ok(PlainUcx::Always),
-            _ => Err(format!("`{text}` does not say where UCX is used: write off, rdma or always")),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use crate::table::bytes;
 use gt_backend::{DoctorContext, Finding, FindingState, ServiceUser, findings_text};
 use gt_bridge::tls::Certificate;
 use gt_config::{SYSTEM_FILE, Settings};
-use gt_protocol::{Connection, TcpStatus, UcxStatus};
+use gt_protocol::{Connection, InsecureNetwork, TcpStatus, UcxStatus};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{Group, Uid, User};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -37,7 +37,7 @@ pub fn output(socket: &Path) -> CommandOutput {
     let (reached, pid) = daemon(socket);
     findings.push(reached);
     findings.extend(by_tcp(socket));
-    findings.extend(by_ucx(socket));
+    findings.extend(between_machines(socket));
     findings.extend(metrics(socket));
     findings.extend(limits(pid));
     findings.extend(kernel());
@@ -138,25 +138,33 @@ fn by_tcp(socket: &Path) -> Option<Finding> {
     })
 }
 
-/// Says whether tensors travel between machines without encryption.
-fn by_ucx(socket: &Path) -> Option<Finding> {
-    let Connection { socket, .. } = connect(socket).ok()?;
-    let ucx = gt_protocol::ask_status(&socket).ok()?.nodes_ucx?;
-    Some(ucx_finding(&ucx))
+/// Says whether tensors travel between machines without encryption, and whether they do by UCX if that is wanted.
+fn between_machines(socket: &Path) -> Vec<Finding> {
+    let Some(status) = connect(socket).ok().and_then(|found| gt_protocol::ask_status(&found.socket).ok()) else {
+        return Vec::new();
+    };
+    let plain = plain_finding(status.insecure_network);
+    plain.into_iter().chain(status.nodes_ucx.as_deref().map(ucx_finding)).collect()
+}
+
+fn plain_finding(network: InsecureNetwork) -> Option<Finding> {
+    (network != InsecureNetwork::Off).then(|| {
+        Finding::note(
+            "nodes",
+            format!("{}: whoever is on the network can read and change them", network.warning()),
+            "use it on a network that nobody else is on; insecure_network: off encrypts them",
+        )
+    })
 }
 
 fn ucx_finding(UcxStatus { library, why_not }: &UcxStatus) -> Finding {
     let what = "ucx";
     match why_not {
-        None => Finding::note(
-            what,
-            format!("version {library}: tensors can be read and changed on the way to nodes that have UCX as well"),
-            "use it on a network that nobody else is on; nodes_plain_ucx: off encrypts them",
-        ),
+        None => Finding::good(what, format!("version {library}, to nodes that have it as well")),
         Some(why) => Finding::note(
             what,
-            format!("tensors travel to nodes encrypted, by TCP: {why}"),
-            "put that right and start the daemon again; nodes_plain_ucx: off, if TCP is as well",
+            format!("tensors travel to nodes by TCP instead: {why}"),
+            "put that right and start the daemon again",
         ),
     }
 }
@@ -349,10 +357,13 @@ mod tests {
     #[test]
     fn it_says_whether_tensors_travel_unencrypted() {
         let library = "1.22.0, /lib/libucp.so.0".to_owned();
+        let plain = plain_finding(InsecureNetwork::On).unwrap();
+        assert!(plain.found.contains("unencrypted between machines: whoever is on the network"), "{plain:?}");
+        assert!(plain_finding(InsecureNetwork::Off).is_none());
         let used = ucx_finding(&UcxStatus { library: library.clone(), why_not: None });
-        assert!(used.found.contains("1.22.0, /lib/libucp.so.0: tensors can be read and changed"), "{used:?}");
+        assert!(used.found.contains("version 1.22.0, /lib/libucp.so.0"), "{used:?}");
         let unused = ucx_finding(&UcxStatus { library, why_not: Some("this machine has no RDMA device".into()) });
-        assert!(unused.found.contains("encrypted, by TCP: this machine has no RDMA device"), "{unused:?}");
+        assert!(unused.found.contains("by TCP instead: this machine has no RDMA device"), "{unused:?}");
     }
 
     #[test]

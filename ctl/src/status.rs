@@ -4,7 +4,7 @@ use crate::host::host_of;
 use crate::nodes;
 use crate::table::{Table, bytes, or_none, seconds};
 use gt_protocol::{
-    DeviceSet, RunningInfo, SessionDetail, SessionStatus, StatusDocument, TcpStatus, UcxStatus, WorkerInfo, WorkerState,
+    DeviceSet, RunningInfo, SessionDetail, SessionStatus, StatusDocument, TcpStatus, WorkerInfo, WorkerState,
 };
 use nix::unistd::{Uid, User};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -37,11 +37,9 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
         text.push_str(&format!("tcp: {}\n", by_tcp(tcp, &own_host())));
     }
     if let Some(address) = &status.nodes_address {
-        let plain = match status.nodes_ucx.as_deref() {
-            Some(UcxStatus { why_not: None, .. }) => "; tensors may travel unencrypted, by UCX",
-            _ => "",
-        };
-        text.push_str(&format!("nodes: join at {address} (gtctl invite){plain}\n"));
+        let warning = status.insecure_network.warning();
+        let separator = if warning.is_empty() { "" } else { "; " };
+        text.push_str(&format!("nodes: join at {address} (gtctl invite){separator}{warning}\n"));
     }
     if let Some(address) = &status.metrics {
         text.push_str(&format!(

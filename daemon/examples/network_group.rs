@@ -1,16 +1,17 @@
 //! One rank of a group over the network, which measures what its standard input asks for; `benches/nodes.py` runs it.
 //!
-//! Its argument is a folder for its certificate; `ucx` may follow, so that bytes travel by UCX. It prints its endpoint,
-//! reads its rank in the group, and joins. Each further line is a measurement in which all ranks take part, and is
-//! answered with seconds: `all_reduce BYTES CALLS`; `message BYTES CALLS`, from rank 0 to rank 1; `sockets BYTES
-//! CALLS`, the same over a plain blocking connection.
+//! Its argument is a folder for its certificate; `on` or `ucx` may follow, so that bytes travel unencrypted by TCP or
+//! by UCX. It prints its endpoint, reads its rank in the group, and joins. Each further line is a measurement in which
+//! all ranks take part, and is answered with seconds: `all_reduce BYTES CALLS`; `message BYTES CALLS`, from rank 0 to
+//! rank 1; `sockets BYTES CALLS`, the same over a plain blocking connection.
 
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use gt_collectives::{Communicator, Reduce};
 use gt_ops::DType;
+use gt_protocol::InsecureNetwork;
 use gtd::nodes::data_port::DataPort;
-use gtd::nodes::endpoint::{DataSetup, Endpoint, NetworkRank, UcxUse};
+use gtd::nodes::endpoint::{DataSetup, Endpoint, NetworkRank};
 use std::error::Error;
 use std::io::{BufRead, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -39,10 +40,11 @@ fn plain_connection(group: &mut dyn Communicator) -> Result<Option<TcpStream>, B
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = std::env::args().nth(1).ok_or("usage: network_group FOLDER [ucx]")?;
+    let folder = std::env::args().nth(1).ok_or("usage: network_group FOLDER [off|on|ucx]")?;
     let bind = "127.0.0.1".parse()?;
-    let ucx = std::env::args().nth(2).filter(|word| word == "ucx").map(|_| UcxUse::Always);
-    let port = DataPort::open(DataSetup { folder: folder.clone().into(), bind, daemon_host: "127.0.0.1".into(), ucx })?;
+    let insecure_network: InsecureNetwork = std::env::args().nth(2).as_deref().unwrap_or("off").parse()?;
+    let daemon_host = "127.0.0.1".into();
+    let port = DataPort::open(DataSetup { folder: folder.clone().into(), bind, daemon_host, insecure_network })?;
     if let Some(why) = port.ucx_status().and_then(|ucx| ucx.why_not) {
         return Err(why.into());
     }

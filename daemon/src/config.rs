@@ -2,13 +2,12 @@
 
 use crate::journal;
 use crate::nodes::agent::JoinLine;
-use crate::nodes::endpoint::UcxUse;
 use clap::{Parser, Subcommand};
 use gt_config::{
-    Bytes, Level, PlainUcx, Settings, WorkerKind, WorkerKinds, device, device_help, listen_address, metrics_address,
+    Bytes, Level, Settings, WorkerKind, WorkerKinds, device, device_help, listen_address, metrics_address,
     workers_default, workers_help,
 };
-use gt_protocol::Address;
+use gt_protocol::{Address, InsecureNetwork};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -87,10 +86,11 @@ pub struct Config {
     #[arg(long, value_name = "[HOST:]PORT", value_parser = listen_address, conflicts_with = "private")]
     pub nodes: Option<SocketAddr>,
 
-    /// Lets tensors travel between machines by UCX, which does not encrypt them: off, rdma (between machines with RDMA
-    /// devices, and by these alone) or always (between all that have UCX) [default: off].
-    #[arg(long, value_name = "WHERE", conflicts_with = "private")]
-    pub nodes_plain_ucx: Option<PlainUcx>,
+    /// Lets tensors travel unencrypted between machines, for a network that nobody else is on: on (by RDMA where both
+    /// machines have it, otherwise by TCP; also without a value), rdma (by RDMA alone; others stay encrypted), ucx (by
+    /// UCX where both have it, otherwise by TCP) or off [default: off].
+    #[arg(long, value_name = "WHERE", num_args = 0..=1, default_missing_value = "on", conflicts_with = "private")]
+    pub insecure_network: Option<InsecureNetwork>,
 
     /// The address of this machine at which a page for browsers and metrics are read by HTTP; a port alone is on
     /// loopback [default: none].
@@ -244,7 +244,7 @@ impl Config {
             tls_key: self.tls_key.or_else(|| file.tls_key.clone()),
             listen_plain: self.listen_plain.or(file.listen_plain),
             nodes: self.nodes.or(file.nodes),
-            nodes_plain_ucx: self.nodes_plain_ucx.or(file.nodes_plain_ucx),
+            insecure_network: self.insecure_network.or(file.insecure_network),
             metrics: self.metrics.or(file.metrics),
             session_records: self.session_records.or(file.session_records),
             log: self.log.or_else(journal::level_of_environment).or(file.log),
@@ -272,13 +272,9 @@ impl Config {
         self.session_records.unwrap_or(SESSION_RECORDS).0
     }
 
-    /// Where tensors travel by UCX between machines; none for nowhere.
-    pub fn ucx(&self) -> Option<UcxUse> {
-        match self.nodes_plain_ucx.unwrap_or(PlainUcx::Off) {
-            PlainUcx::Off => None,
-            PlainUcx::Rdma => Some(UcxUse::Rdma),
-            PlainUcx::Always => Some(UcxUse::Always),
-        }
+    /// Where tensors travel unencrypted between machines.
+    pub fn insecure_network(&self) -> InsecureNetwork {
+        self.insecure_network.unwrap_or_default()
     }
 
     /// The smallest size of tensors that are sharded without a signal; none if no tensors are.
@@ -300,7 +296,7 @@ impl Config {
             ("auto_shard or shard_bytes_min", self.shard_bytes_min() != other.shard_bytes_min()),
             ("metrics", self.metrics != other.metrics),
             ("nodes", self.nodes != other.nodes),
-            ("nodes_plain_ucx", self.ucx() != other.ucx()),
+            ("insecure_network", self.insecure_network() != other.insecure_network()),
             ("session_records", self.session_records() != other.session_records()),
             ("socket", self.socket != other.socket),
             ("listen or token_file", (self.listen, &self.token_file) != (other.listen, &other.token_file)),

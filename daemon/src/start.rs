@@ -245,9 +245,19 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         _ => None,
     };
     let nodes = match (config.nodes, &socket) {
-        (Some(address), Some(socket)) => Some(Nodes::listen(address, state_folder(config)?, socket, config.ucx())?),
+        (Some(address), Some(socket)) => {
+            Some(Nodes::listen(address, state_folder(config)?, socket, config.insecure_network())?)
+        }
         _ => None,
     };
+    match (&nodes, config.insecure_network().warning()) {
+        (_, "") => {}
+        (Some(_), warning) => tracing::warn!(target: "gtd::nodes", "{warning}: whoever is on the way can change them"),
+        (None, _) => tracing::warn!(
+            target: "gtd::nodes",
+            "insecure_network has no effect: this daemon has no nodes, which take an address (--nodes)"
+        ),
+    }
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     if links.len() > 1 {
         // The bandwidth is measured here, and not later while sessions wait.

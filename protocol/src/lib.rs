@@ -41,10 +41,10 @@ pub use link::{
     recv_daemon_message, recv_hello, refusal_for, send_client_message, send_daemon_message,
 };
 pub use message::{
-    ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, LinkTransport, NodeInfo, NodeLink, NodeState,
-    OperationCount, PlacementInfo, PlacementLayout, RefusalCode, Refused, Role, RowInfo, RunningInfo, SequenceCounts,
-    SessionDetail, SessionGrant, SessionStatus, StatusDocument, TcpStatus, TokenInfo, UcxStatus, Welcome, WorkerInfo,
-    WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
+    ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, InsecureNetwork, LinkTransport, NodeInfo,
+    NodeLink, NodeState, OperationCount, PlacementInfo, PlacementLayout, RefusalCode, Refused, Role, RowInfo,
+    RunningInfo, SequenceCounts, SessionDetail, SessionGrant, SessionStatus, StatusDocument, TcpStatus, TokenInfo,
+    UcxStatus, Welcome, WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
 };
 pub use notice::Notice;
 pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus, bytes_text};

@@ -592,6 +592,8 @@ pub enum LinkTransport {
     Tls,
     /// By UCX, not encrypted.
     Ucx,
+    /// By TCP, not encrypted.
+    Tcp,
 }
 
 impl LinkTransport {
@@ -600,6 +602,51 @@ impl LinkTransport {
         match self {
             LinkTransport::Tls => "tls",
             LinkTransport::Ucx => "ucx",
+            LinkTransport::Tcp => "tcp",
+        }
+    }
+}
+
+/// Where tensors travel unencrypted between machines, because nobody else is on their network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InsecureNetwork {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// Between machines with RDMA devices, by these alone.
+    Rdma,
+    /// Between all machines: by RDMA where both have it, otherwise by TCP.
+    On,
+    /// Between all machines: by UCX where both have it, whatever it uses, otherwise by TCP.
+    Ucx,
+}
+
+impl InsecureNetwork {
+    /// Whether tensors travel unencrypted by TCP.
+    pub fn is_plain_tcp(self) -> bool {
+        matches!(self, InsecureNetwork::On | InsecureNetwork::Ucx)
+    }
+
+    /// The sentence that says aloud how tensors travel; empty if they are encrypted everywhere.
+    pub fn warning(self) -> &'static str {
+        match self {
+            InsecureNetwork::Off => "",
+            InsecureNetwork::Rdma => "tensors travel unencrypted between machines with RDMA devices",
+            InsecureNetwork::On | InsecureNetwork::Ucx => "tensors travel unencrypted between machines",
+        }
+    }
+}
+
+impl std::str::FromStr for InsecureNetwork {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<InsecureNetwork, String> {
+        match text {
+            "off" => Ok(InsecureNetwork::Off),
+            "rdma" => Ok(InsecureNetwork::Rdma),
+            "on" => Ok(InsecureNetwork::On),
+            "ucx" => Ok(InsecureNetwork::Ucx),
+            _ => Err(format!("`{text}` does not say where tensors travel unencrypted: write off, on, rdma or ucx")),
         }
     }
 }
@@ -866,6 +913,8 @@ pub struct StatusDocument {
     pub nodes: Vec<NodeInfo>,
     /// The slowest links between machines, at most [`STATUS_NODE_LINKS_MAX`] in one message.
     pub node_links: Vec<NodeLink>,
+    /// Where tensors travel unencrypted between machines.
+    pub insecure_network: InsecureNetwork,
     /// The daemon's UCX, if tensors may travel between machines by it, which does not encrypt them.
     pub nodes_ucx: Option<Box<UcxStatus>>,
     /// The address and the port of its page and metrics, by HTTP; none if they are off.

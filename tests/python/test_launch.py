@@ -122,12 +122,12 @@ def named(rank: int, size: int, **more: str) -> dict[str, str]:
 STATUS = """
 import json, os, subprocess, sys
 command = [sys.argv[1], "status", "--json", "--socket", os.environ["GT_CONNECT"].removeprefix("unix:")]
-print(json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["nodes_ucx"] is not None)
+print(json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["insecure_network"])
 """
 
 
-@pytest.mark.parametrize(("options", "used"), [((), "False\n"), (("--nodes-plain-ucx", "always"), "True\n")])
-def test_tensors_may_travel_by_ucx_only_if_the_job_says_so(ranks: Ranks, options: Sequence[str], used: str) -> None:
+@pytest.mark.parametrize(("options", "used"), [((), "off\n"), (("--insecure-network", "on"), "on\n")])
+def test_tensors_travel_unencrypted_only_if_the_job_says_so(ranks: Ranks, options: Sequence[str], used: str) -> None:
     for rank in range(2):
         ranks.start(STATUS, *options, arguments=(str(gtd().with_name("gtctl")),), **named(rank, 2))
     first, _ = ranks.ended()

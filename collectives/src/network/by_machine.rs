@@ -10,7 +10,7 @@
 //! called something else. A rank that fails tells the others, and aborts the group of its machine, whose ranks then
 //! look up why.
 
-use super::communicator::{CallProgress, INLINE_BYTES_MAX, NetworkCommunicator, SEGMENT_BYTES, piece, reduce_parts};
+use super::communicator::{CallMemory, INLINE_BYTES_MAX, NetworkCommunicator, SEGMENT_BYTES, piece, reduce_parts};
 use super::machine_group::{BroadcastSide, MachineGroup};
 use super::mailbox::RankStream;
 use crate::error::{CollectiveError, Result};
@@ -18,6 +18,7 @@ use crate::exchange::{CollectiveEngine, Exchange};
 use crate::operation::Operation;
 use crate::reduce::Reduce;
 use gt_ops::DType;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -177,13 +178,18 @@ impl NetworkCommunicator {
     ) -> Result<()> {
         let (operation, dtype) = (exchange.call.operation, exchange.call.dtype);
         let element = dtype.size();
-        let progress = CallProgress { operation, element };
         let whole = exchange.output.len() / element;
         let count = segments(whole, element);
+        // The buffer is accessed through this pointer alone, in parts: others read and write some of them meanwhile.
+        let buffer = exchange.output.as_mut_ptr();
         // The sums of this machine's ranks, in this rank's share of two segments.
         let mut sums = [Vec::new(), Vec::new()];
-        // The parts of other machines' sums that this rank reduces.
-        let mut came = vec![Vec::new(); machines.machines()];
+        // The parts of other machines' sums that this rank reduces, of two segments.
+        let mut came = [Vec::new(), Vec::new()];
+        let mut memory = self.memory();
+        // Each has an entry for a segment: how many loans there were when it was sent, and the rooms for the others'.
+        let (mut sums_lent, mut results_lent) = (Vec::new(), Vec::new());
+        let (mut sums_rooms, mut results_rooms) = (VecDeque::new(), VecDeque::new());
         // The streams carry the shares of segment k + 1 before the results of segment k.
         for number in 0..=count + 1 {
             if number < count {
@@ -191,86 +197,154 @@ impl NetworkCommunicator {
                     let segment = segment(machines, number, whole, element);
                     (bytes(&segment.elements, 0, element), segment.shares())
                 };
-                let (call, sums) = ((operation, dtype, how), &mut sums[number % 2]);
-                self.reduce_near(machines, call, (&exchange.output[at], &shares), sums)?;
-                self.send_sums(&segment(machines, number, whole, element), sums, element);
+                if let Some(last) = number.checked_sub(2) {
+                    memory.settle(sums_lent[last], operation)?;
+                }
+                // SAFETY: the segment is within the buffer. Nothing of it was lent or is a room before its results are.
+                let input = unsafe { std::slice::from_raw_parts(buffer.add(at.start), at.len()) };
+                let sums = &mut sums[number % 2];
+                self.reduce_near(machines, (operation, dtype, how), (input, &shares), sums)?;
+                let segment = segment(machines, number, whole, element);
+                // SAFETY: the sums are written again after their loans are settled, above.
+                unsafe { self.lend_sums(&mut memory, &segment, sums, element) };
+                sums_lent.push(memory.lent());
+                let came = &mut came[number % 2];
+                // SAFETY: the vectors are used again for segment `number + 2`, when these rooms are full.
+                sums_rooms.push_back(unsafe { self.room_for_sums(&mut memory, &segment, came, element) });
             }
             if let Some(now) = number.checked_sub(1).filter(|now| *now < count) {
+                for room in sums_rooms.pop_front().unwrap_or_default() {
+                    memory.wait(room, operation)?;
+                }
                 let segment = segment(machines, now, whole, element);
-                self.reduce_far(&segment, (&sums[now % 2], &mut came), exchange.output, (dtype, how), progress)?;
+                let sources = (sums[now % 2].as_slice(), came[now % 2].as_slice());
+                // SAFETY: the parts are in this segment, which nobody accesses: no room was given in it, and nothing
+                // lent.
+                unsafe { self.reduce_far(&mut memory, &segment, sources, buffer, (dtype, how, element)) };
+                results_lent.push(memory.lent());
+                // SAFETY: the parts of the other machines are accessed again after these rooms are full.
+                results_rooms.push_back(unsafe { self.room_for_results(&mut memory, &segment, buffer, element) });
             }
             if let Some(before) = number.checked_sub(2) {
-                let shares = {
-                    let segment = segment(machines, before, whole, element);
-                    self.read_results(&segment, exchange.output, progress)?;
-                    segment.shares()
-                };
+                for room in results_rooms.pop_front().unwrap_or_default() {
+                    memory.wait(room, operation)?;
+                }
+                memory.settle(results_lent[before], operation)?;
+                let shares = segment(machines, before, whole, element).shares();
                 for (member, share) in shares.iter().enumerate() {
-                    let part = &mut exchange.output[bytes(share, 0, element)];
+                    let at = bytes(share, 0, element);
+                    // SAFETY: the share is within the buffer. The rooms of its segment are full, and its loans settled.
+                    let part = unsafe { std::slice::from_raw_parts_mut(buffer.add(at.start), at.len()) };
                     self.spread(machines, (operation, dtype), (member, part))?;
                 }
             }
         }
-        Ok(())
+        memory.finish(operation)
     }
 
     /// Sends the owners of this rank's lanes on other machines what they reduce.
-    fn send_sums(&self, segment: &BufferSegment<'_>, sums: &[u8], element: usize) {
+    ///
+    /// # Safety
+    /// The sums are not written before their loans are settled.
+    unsafe fn lend_sums(&self, memory: &mut CallMemory<'_>, segment: &BufferSegment<'_>, sums: &[u8], element: usize) {
         let machines = segment.machines;
         let origin = segment.share(machines.own_member()).start;
         for lane in machines.lanes_of(machines.own_member()) {
             for machine in machines.others() {
                 let part = bytes(&segment.part(lane, machine), origin, element);
-                self.transport.send(machines.owner(machine, lane), RankStream::Collective, &[&sums[part]]);
+                // SAFETY: the contract is that of this function.
+                unsafe { memory.lend(machines.owner(machine, lane), &sums[part]) };
             }
         }
     }
 
-    /// Reduces this rank's parts of a segment over all machines, and sends the results to the other owners. `came` is
-    /// room for the parts of the other machines.
-    fn reduce_far(
+    /// Gives room in `came` for the parts of the other machines' sums that this rank reduces, in their order.
+    ///
+    /// # Safety
+    /// `came` is not accessed before these rooms are full.
+    unsafe fn room_for_sums(
         &self,
+        memory: &mut CallMemory<'_>,
         segment: &BufferSegment<'_>,
-        (sums, came): (&[u8], &mut [Vec<u8>]),
-        buffer: &mut [u8],
-        (dtype, how): (DType, Reduce),
-        CallProgress { operation, element }: CallProgress,
-    ) -> Result<()> {
+        came: &mut Vec<Vec<u8>>,
+        element: usize,
+    ) -> Vec<(usize, u64)> {
+        let machines = segment.machines;
+        let mut rooms = Vec::new();
+        let mut next = 0;
+        for lane in machines.lanes_of(machines.own_member()) {
+            let bytes = segment.part(lane, machines.own_machine()).len() * element;
+            for machine in machines.others() {
+                if came.len() == next {
+                    came.push(Vec::new());
+                }
+                came[next].resize(bytes, 0);
+                // SAFETY: the contract is that of this function; the vectors stay where they are.
+                rooms.push(unsafe { memory.give_room(machines.owner(machine, lane), came[next].as_mut_slice()) });
+                next += 1;
+            }
+        }
+        rooms
+    }
+
+    /// Reduces this rank's parts of a segment over all machines, and sends the results to the other owners. `came` are
+    /// the parts of the other machines, as [`room_for_sums`](Self::room_for_sums) has them.
+    ///
+    /// # Safety
+    /// `buffer` is the call's. This rank's parts of the segment can be written, and nobody else accesses them or writes
+    /// them before their loans are settled.
+    unsafe fn reduce_far(
+        &self,
+        memory: &mut CallMemory<'_>,
+        segment: &BufferSegment<'_>,
+        (sums, came): (&[u8], &[Vec<u8>]),
+        buffer: *mut u8,
+        (dtype, how, element): (DType, Reduce, usize),
+    ) {
         let machines = segment.machines;
         let (own, origin) = (machines.own_machine(), segment.share(machines.own_member()).start);
+        let mut came = came.iter();
         for lane in machines.lanes_of(machines.own_member()) {
             let part = segment.part(lane, own);
-            for machine in machines.others() {
-                came[machine].resize(part.len() * element, 0);
-                self.read(machines.owner(machine, lane), RankStream::Collective, &mut came[machine], operation)?;
-            }
             let sum = &sums[bytes(&part, origin, element)];
-            let sources: Vec<&[u8]> =
-                came.iter().enumerate().map(|(machine, came)| if machine == own { sum } else { came }).collect();
-            let result = &mut buffer[bytes(&part, 0, element)];
+            let mut sources = vec![sum; machines.machines()];
+            for machine in machines.others() {
+                sources[machine] = came.next().map_or(&[], Vec::as_slice);
+            }
+            let at = bytes(&part, 0, element);
+            // SAFETY: by the contract of this function nobody else accesses the part.
+            let result = unsafe { std::slice::from_raw_parts_mut(buffer.add(at.start), at.len()) };
             reduce_parts((dtype, how), self.size, &sources, result);
             for machine in machines.others() {
-                self.transport.send(machines.owner(machine, lane), RankStream::Collective, &[result]);
+                // SAFETY: by the contract of this function the part is not written before its loan is settled.
+                unsafe { memory.lend(machines.owner(machine, lane), &raw const *result) };
             }
         }
-        Ok(())
     }
 
-    /// Reads the results of a segment that the owners of this rank's lanes on other machines send.
-    fn read_results(
+    /// Gives room for the results of a segment that the owners of this rank's lanes on other machines send.
+    ///
+    /// # Safety
+    /// `buffer` is the call's. The parts of the segment that are not this machine's are not accessed before these rooms
+    /// are full.
+    unsafe fn room_for_results(
         &self,
+        memory: &mut CallMemory<'_>,
         segment: &BufferSegment<'_>,
-        buffer: &mut [u8],
-        CallProgress { operation, element }: CallProgress,
-    ) -> Result<()> {
+        buffer: *mut u8,
+        element: usize,
+    ) -> Vec<(usize, u64)> {
         let machines = segment.machines;
+        let mut rooms = Vec::new();
         for lane in machines.lanes_of(machines.own_member()) {
             for machine in machines.others() {
-                let part = &mut buffer[bytes(&segment.part(lane, machine), 0, element)];
-                self.read(machines.owner(machine, lane), RankStream::Collective, part, operation)?;
+                let at = bytes(&segment.part(lane, machine), 0, element);
+                let room = std::ptr::slice_from_raw_parts_mut(buffer.wrapping_add(at.start), at.len());
+                // SAFETY: the contract is that of this function.
+                rooms.push(unsafe { memory.give_room(machines.owner(machine, lane), room) });
             }
         }
-        Ok(())
+        rooms
     }
 
     /// The root sends each machine its buffer once, in lanes, which then spread there.
@@ -278,6 +352,7 @@ impl NetworkCommunicator {
         let (operation, dtype, root) = (exchange.call.operation, exchange.call.dtype, exchange.call.root);
         let element = dtype.size();
         let whole = exchange.input.len().max(exchange.output.len()) / element;
+        let mut memory = self.memory();
         for number in 0..segments(whole, element) {
             let (all, shares) = {
                 let segment = segment(machines, number, whole, element);
@@ -288,7 +363,8 @@ impl NetworkCommunicator {
                     if root == self.rank {
                         for machine in machines.others() {
                             let lane_bytes = &exchange.input[lane_bytes.clone()];
-                            self.transport.send(machines.owner(machine, lane), RankStream::Collective, &[lane_bytes]);
+                            // SAFETY: the input is borrowed for the call and not written.
+                            unsafe { memory.lend(machines.owner(machine, lane), lane_bytes) };
                         }
                     } else if !machines.is_near(root) {
                         self.read(root, RankStream::Collective, &mut exchange.output[lane_bytes], operation)?;
@@ -307,7 +383,7 @@ impl NetworkCommunicator {
                 }
             }
         }
-        Ok(())
+        memory.finish(operation)
     }
 
     /// Each rank sends its piece to one rank of each other machine, which spreads it there.
@@ -321,10 +397,12 @@ impl NetworkCommunicator {
         let element = dtype.size();
         let counts = exchange.recv_counts;
         let is_large = |rank: usize| counts[rank] * element > INLINE_BYTES_MAX;
+        let mut memory = self.memory();
         if is_large(self.rank) {
             for machine in machines.others() {
                 let to = machines.counterpart(machine, self.rank);
-                self.transport.send(to, RankStream::Collective, &[exchange.input]);
+                // SAFETY: the input is borrowed for the call and not written.
+                unsafe { memory.lend(to, exchange.input) };
             }
         }
         exchange.output[piece(counts, self.rank, element)].copy_from_slice(exchange.input);
@@ -350,7 +428,7 @@ impl NetworkCommunicator {
             let member = near.iter().position(|near| *near == by).unwrap_or_default();
             self.spread(machines, (operation, dtype), (member, part))?;
         }
-        Ok(())
+        memory.finish(operation)
     }
 
     /// The ranks of each machine reduce the pieces of the others, each a part of every piece, and send that to the rank

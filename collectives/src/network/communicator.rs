@@ -11,14 +11,17 @@ use crate::operation::Operation;
 use crate::reduce::{Reduce, reduce_of_ranks};
 use crate::stats::CommStats;
 use gt_ops::DType;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes for a rank that travel with the announcement of the call, which saves a step.
 pub(super) const INLINE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of an all-reduce's buffer that are reduced at one time; the next ones travel meanwhile.
 pub(super) const SEGMENT_BYTES: usize = 4 << 20;
+/// A rank that waits until others have what it has lent looks at the group at least this often.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Bytes of a word of an announcement.
 const WORD: usize = 8;
 
@@ -27,6 +30,27 @@ pub trait RankTransport: Send + Sync {
     /// Sends bytes to rank `to`, after those that were sent on this channel before. May wait for the network, never for
     /// the other rank to read. If the rank cannot be reached, the mailbox is told so.
     fn send(&self, to: usize, channel: RankStream, parts: &[&[u8]]);
+
+    /// As [`send`](Self::send), perhaps from where the bytes lie: then a number is returned for
+    /// [`settle`](Self::settle). Does not wait for the network.
+    ///
+    /// # Safety
+    /// The bytes can be read, and nobody writes them, until `settle` or [`take_back`](Self::take_back) has returned for
+    /// this number.
+    unsafe fn lend(&self, to: usize, channel: RankStream, bytes: *const [u8]) -> Option<u64> {
+        // SAFETY: by the contract of this function the bytes can be read.
+        self.send(to, channel, &[unsafe { &*bytes }]);
+        None
+    }
+
+    /// Waits until bytes that were lent to rank `to` are read no more, as the rank has them or cannot be reached, for
+    /// at most `timeout`. Returns whether they are not.
+    fn settle(&self, _to: usize, _loan: u64, _timeout: Duration) -> bool {
+        true
+    }
+
+    /// Sees to it that bytes that were lent are read no more, without waiting for the other rank.
+    fn take_back(&self, _to: usize, _loan: u64) {}
 
     /// Tells rank `to` about the group, after everything that was sent to it before.
     fn tell(&self, to: usize, notice: GroupNotice);
@@ -42,6 +66,100 @@ pub struct NetworkCommunicator {
     stats: CommStats,
     /// The machines of the ranks, if those of one machine work together. None during such a call.
     machines: Option<MachineGroup>,
+    /// Room for parts of other ranks that this one reduces, which is kept from call to call: less than
+    /// `2 * SEGMENT_BYTES` and what rounding adds.
+    scratch: Vec<Vec<u8>>,
+}
+
+/// The memory of a call that others read and write in the meantime: bytes that were lent to the transport, and rooms
+/// for bytes that come. At its end, nobody accesses them any more.
+pub(super) struct CallMemory<'a> {
+    group: &'a NetworkCommunicator,
+    /// Each with its rank, in their order.
+    loans: VecDeque<(usize, u64)>,
+    /// How many there were.
+    lent: usize,
+}
+
+impl CallMemory<'_> {
+    /// Sends bytes to rank `to` of the group, perhaps from where they lie.
+    ///
+    /// # Safety
+    /// The bytes can be read, and nobody writes them, until [`settle`](Self::settle) has returned for as many loans, or
+    /// this is dropped.
+    pub unsafe fn lend(&mut self, to: usize, bytes: *const [u8]) {
+        // SAFETY: the contract is that of this function.
+        unsafe { self.lend_on(to, RankStream::Collective, bytes) };
+    }
+
+    /// As [`lend`](Self::lend), on any stream.
+    ///
+    /// # Safety
+    /// As [`lend`](Self::lend).
+    unsafe fn lend_on(&mut self, to: usize, channel: RankStream, bytes: *const [u8]) {
+        // SAFETY: the contract is that of this function: dropping it takes back what was not settled.
+        if let Some(loan) = unsafe { self.group.transport.lend(to, channel, bytes) } {
+            self.loans.push_back((to, loan));
+            self.lent += 1;
+        }
+    }
+
+    /// How many loans there were.
+    pub fn lent(&self) -> usize {
+        self.lent
+    }
+
+    /// Waits until nobody reads the bytes of the first `loans` loans any more. An error breaks the group for all ranks.
+    pub fn settle(&mut self, loans: usize, operation: Operation) -> Result<()> {
+        let NetworkCommunicator { rank, patience, .. } = *self.group;
+        let begun = Instant::now();
+        while self.lent - self.loans.len() < loans
+            && let Some((to, loan)) = self.loans.front().copied()
+        {
+            if self.group.transport.settle(to, loan, LOOK_EVERY) {
+                self.loans.pop_front();
+                continue;
+            }
+            self.group.check(operation)?;
+            if begun.elapsed() >= patience {
+                let error = CollectiveError::TimedOut { operation, rank, by: rank, waited: patience };
+                self.group.break_group(&error);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives room for bytes that rank `from` sends next; returns it for [`wait`](Self::wait).
+    ///
+    /// # Safety
+    /// The room can be written, and nobody else accesses it, until `wait` has returned for it, or this is dropped.
+    pub unsafe fn give_room(&mut self, from: usize, room: *mut [u8]) -> (usize, u64) {
+        // SAFETY: the contract is that of this function: dropping it withdraws the rooms that are not full.
+        (from, unsafe { self.group.mailbox.give_room((from, RankStream::Collective), room) })
+    }
+
+    /// Waits until a room is full. An error breaks the group for all ranks.
+    pub fn wait(&self, (from, room): (usize, u64), operation: Operation) -> Result<()> {
+        let group = self.group;
+        let waited =
+            group.mailbox.wait_full((from, RankStream::Collective), room, (operation, group.rank), group.patience);
+        waited.inspect_err(|error| group.break_group(error))
+    }
+
+    /// The end of a call that has succeeded: waits until the other ranks have what was lent.
+    pub fn finish(mut self, operation: Operation) -> Result<()> {
+        self.settle(self.lent, operation)
+    }
+}
+
+impl Drop for CallMemory<'_> {
+    fn drop(&mut self) {
+        if !self.loans.is_empty() {
+            self.loans.drain(..).for_each(|(to, loan)| self.group.transport.take_back(to, loan));
+        }
+        self.group.mailbox.withdraw();
+    }
 }
 
 /// A call of this rank in progress.
@@ -67,7 +185,8 @@ impl NetworkCommunicator {
         transport: Arc<dyn RankTransport>,
         patience: Duration,
     ) -> NetworkCommunicator {
-        NetworkCommunicator { rank, size, mailbox, transport, patience, stats: CommStats::default(), machines: None }
+        let (stats, machines, scratch) = (CommStats::default(), None, Vec::new());
+        NetworkCommunicator { rank, size, mailbox, transport, patience, stats, machines, scratch }
     }
 
     /// Lets the ranks of one machine work together, so that their bytes cross the network once. `names` has one name a
@@ -80,6 +199,11 @@ impl NetworkCommunicator {
         local.watch_over(self.watch_health());
         self.machines = Some(MachineGroup::new(names, self.rank, local)?);
         Ok(())
+    }
+
+    /// The memory of a call.
+    pub(super) fn memory(&self) -> CallMemory<'_> {
+        CallMemory { group: self, loans: VecDeque::new(), lent: 0 }
     }
 
     /// The other ranks, in an order that differs by rank, so that not all send to one at once.
@@ -188,68 +312,114 @@ impl NetworkCommunicator {
     }
 
     /// An all-reduce: each rank reduces its share of each segment, and sends it to the others.
-    fn all_reduce_large(&self, exchange: &mut Exchange<'_>, how: Reduce, progress: CallProgress) -> Result<()> {
-        let (dtype, element) = (exchange.call.dtype, progress.element);
+    fn all_reduce_large(
+        &self,
+        exchange: &mut Exchange<'_>,
+        how: Reduce,
+        progress: CallProgress,
+        scratch: &mut Vec<Vec<u8>>,
+    ) -> Result<()> {
+        let CallProgress { operation, element } = progress;
+        let dtype = exchange.call.dtype;
         let segment = SEGMENT_BYTES / element * element;
-        let segments = exchange.output.len().div_ceil(segment);
         let whole = exchange.output.len();
+        let segments = whole.div_ceil(segment);
         let share = |number: usize, rank: usize| {
             let start = number * segment;
             let elements = segment.min(whole - start) / element;
             let at = |rank: usize| start + elements * rank / self.size * element;
             at(rank)..at(rank + 1)
         };
-        let send_shares = |buffer: &[u8], number: usize| {
+        // From here on the buffer is accessed through this pointer alone: the transport reads and the mailbox writes
+        // parts of it, while this thread reduces others.
+        let buffer = exchange.output.as_mut_ptr();
+        let part =
+            |range: Range<usize>| std::ptr::slice_from_raw_parts_mut(buffer.wrapping_add(range.start), range.len());
+        // The shares of the others that come here, of two segments.
+        let share_bytes_max = share(0, self.rank).len().max(share(segments - 1, self.rank).len());
+        scratch.resize_with(2 * self.size, Vec::new);
+        let room = |(slot, bytes): (usize, &mut Vec<u8>)| {
+            if slot % self.size != self.rank {
+                bytes.resize(share_bytes_max, 0);
+            }
+            bytes.as_mut_ptr()
+        };
+        let room: Vec<*mut u8> = scratch.iter_mut().enumerate().map(room).collect();
+        let mut memory = self.memory();
+        // The loans when the shares of a segment were sent, and the rooms for those of the others and for the results.
+        let (mut lent, mut shares, mut results) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        for number in 0..=segments {
+            // The streams carry the shares of segment k + 1 before the results of segment k.
             if number < segments {
+                let mut rooms = Vec::new();
                 for peer in self.others() {
-                    self.transport.send(peer, RankStream::Collective, &[&buffer[share(number, peer)]]);
+                    // SAFETY: `share` is within the buffer, which is borrowed for the call. The part is not written
+                    // before its loan is settled: below, before room for its result is given.
+                    unsafe { memory.lend(peer, part(share(number, peer))) };
+                    let to = room[number % 2 * self.size + peer];
+                    // SAFETY: the vector has at least the bytes of each of this rank's shares. It was read last for
+                    // segment `number - 2`, and is read for this one after the room is full.
+                    rooms.push(unsafe {
+                        memory.give_room(peer, std::ptr::slice_from_raw_parts_mut(to, share(number, self.rank).len()))
+                    });
+                }
+                lent.push(memory.lent);
+                shares.push_back(rooms);
+            }
+            let Some(now) = number.checked_sub(1) else { continue };
+            for room in shares.pop_front().unwrap_or_default() {
+                memory.wait(room, operation)?;
+            }
+            let own = share(now, self.rank);
+            let source = |peer: usize| {
+                if peer == self.rank { buffer.wrapping_add(own.start) } else { room[now % 2 * self.size + peer] }
+            };
+            let sources: Vec<*const u8> = (0..self.size).map(|peer| source(peer).cast_const()).collect();
+            let to = [buffer.wrapping_add(own.start)];
+            // SAFETY: all sources have the bytes of this rank's share, whose rooms are full. The destination is this
+            // rank's source, which is neither lent nor a room, and the others are vectors of their own.
+            unsafe { reduce_of_ranks(dtype, (how, self.size), &sources, &to, own.len() / element) };
+            memory.settle(lent[now], operation)?;
+            let mut rooms = Vec::new();
+            for peer in self.others() {
+                // SAFETY: the part was reduced just now, and is not written any more in this call.
+                unsafe { memory.lend(peer, part(own.clone())) };
+                // SAFETY: the part is within the buffer, its loan is settled, and it is not accessed any more in this
+                // call.
+                rooms.push(unsafe { memory.give_room(peer, part(share(now, peer))) });
+            }
+            results.push_back(rooms);
+            if results.len() > 1 {
+                for room in results.pop_front().unwrap_or_default() {
+                    memory.wait(room, operation)?;
                 }
             }
-        };
-        let read_results = |buffer: &mut [u8], number: usize| {
-            self.others().try_for_each(|peer| {
-                self.read(peer, RankStream::Collective, &mut buffer[share(number, peer)], progress.operation)
-            })
-        };
-        // The streams carry the shares of segment k + 1 before the results of segment k.
-        send_shares(exchange.output, 0);
-        let mut others = vec![Vec::new(); self.size];
-        for number in 0..segments {
-            send_shares(exchange.output, number + 1);
-            let own = share(number, self.rank);
-            for peer in self.others() {
-                others[peer].resize(own.len(), 0);
-                self.read(peer, RankStream::Collective, &mut others[peer], progress.operation)?;
-            }
-            let part = exchange.output[own.clone()].to_vec();
-            self.reduce_into((dtype, how), &part, &others, &mut exchange.output[own.clone()]);
-            for peer in self.others() {
-                self.transport.send(peer, RankStream::Collective, &[&exchange.output[own.clone()]]);
-            }
-            if let Some(before) = number.checked_sub(1) {
-                read_results(exchange.output, before)?;
-            }
         }
-        read_results(exchange.output, segments - 1)
+        for room in results.into_iter().flatten() {
+            memory.wait(room, operation)?;
+        }
+        memory.finish(operation)
     }
 
     /// Executes a call on which all ranks agree.
-    fn execute(&self, exchange: &mut Exchange<'_>, mut came: Vec<Vec<u8>>) -> Result<()> {
+    fn execute(&self, exchange: &mut Exchange<'_>, mut came: Vec<Vec<u8>>, scratch: &mut Vec<Vec<u8>>) -> Result<()> {
         let (call, rank) = (exchange.call, self.rank);
         let element = call.dtype.size();
         let progress = CallProgress { operation: call.operation, element };
         if let (Operation::AllReduce, Some(how)) = (call.operation, call.reduce) {
             if self.size > 1 && exchange.output.len() > INLINE_BYTES_MAX {
-                return self.all_reduce_large(exchange, how, progress);
+                return self.all_reduce_large(exchange, how, progress, scratch);
             }
             let own = exchange.output.to_vec();
             self.reduce_into((call.dtype, how), &own, &came, exchange.output);
             return Ok(());
         }
+        let mut memory = self.memory();
         for peer in self.others() {
             let payload = self.payload(exchange, peer);
             if payload.len() > INLINE_BYTES_MAX {
-                self.transport.send(peer, RankStream::Collective, &[payload]);
+                // SAFETY: the payload is of the input, which is borrowed for the call and not written.
+                unsafe { memory.lend(peer, payload) };
             }
         }
         if let Some(how) = call.reduce {
@@ -260,7 +430,7 @@ impl NetworkCommunicator {
             }
             let own = &exchange.input[piece(exchange.send_counts, rank, element)];
             self.reduce_into((call.dtype, how), own, &others, exchange.output);
-            return Ok(());
+            return memory.finish(call.operation);
         }
         let own = piece(exchange.recv_counts, rank, element);
         if !own.is_empty() {
@@ -278,7 +448,7 @@ impl NetworkCommunicator {
                 self.read(peer, RankStream::Collective, to, call.operation)?;
             }
         }
-        Ok(())
+        memory.finish(call.operation)
     }
 }
 
@@ -327,7 +497,10 @@ impl CollectiveEngine for NetworkCommunicator {
             self.machines = Some(machines);
             return done;
         }
-        self.execute(&mut exchange, inline)
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let done = self.execute(&mut exchange, inline, &mut scratch);
+        self.scratch = scratch;
+        done
     }
 
     fn refuse(&mut self, exchange: Exchange<'_>) -> Result<()> {
@@ -360,8 +533,10 @@ impl CollectiveEngine for NetworkCommunicator {
         }
         match side {
             MessageBuffer::Send(data) => {
-                self.transport.send(peer, mine, &[data]);
-                Ok(())
+                let mut memory = self.memory();
+                // SAFETY: the data are borrowed for this call and not written.
+                unsafe { memory.lend_on(peer, mine, data) };
+                memory.finish(operation)
             }
             MessageBuffer::Receive(data) => self.read(peer, theirs, data, operation),
         }

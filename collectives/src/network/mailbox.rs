@@ -1,4 +1,7 @@
 //! The bytes that have come for one rank of a group and were not read yet.
+//!
+//! A rank that knows what comes next gives room for it beforehand: the thread that receives the bytes then reads them
+//! to where they belong.
 
 use crate::error::{CollectiveError, Result};
 use crate::operation::Operation;
@@ -84,11 +87,59 @@ impl GroupNotice {
     }
 }
 
-/// The bytes of one stream, in the pieces in which they came.
+/// The bytes of one stream.
 #[derive(Default)]
 struct Stream {
-    /// Each with the number of its first bytes that are not the stream's, or were read.
+    /// Bytes that came before there was room for them, in the pieces in which they came: each with the number of its
+    /// first bytes that are not the stream's, or were taken.
     pieces: VecDeque<(Vec<u8>, usize)>,
+    /// The rooms for the next bytes, in their order.
+    rooms: VecDeque<Room>,
+    /// Whether somebody is reading to the first room.
+    is_filling: bool,
+    /// How many rooms there were, and how many of them are full.
+    given: u64,
+    filled: u64,
+}
+
+/// Memory of the rank that the mailbox may write.
+struct Room {
+    to: *mut u8,
+    left: usize,
+}
+
+// SAFETY: by the contract of `Mailbox::give_room`, any thread may write the room while the mailbox has it.
+unsafe impl Send for Room {}
+
+impl Stream {
+    /// Notes that so many bytes were written to the first room.
+    fn advance(&mut self, bytes: usize) {
+        let Some(room) = self.rooms.front_mut() else { return };
+        room.to = room.to.wrapping_add(bytes);
+        room.left -= bytes;
+        while self.rooms.front().is_some_and(|room| room.left == 0) {
+            self.rooms.pop_front();
+            self.filled += 1;
+        }
+    }
+
+    /// Moves bytes that have come to the rooms.
+    fn fill(&mut self) {
+        while !self.is_filling
+            && let (Some((piece, taken)), Some(room)) = (self.pieces.front_mut(), self.rooms.front())
+        {
+            let rest = &piece[*taken..];
+            let count = rest.len().min(room.left);
+            // SAFETY: by the contract of `Mailbox::give_room` the room can be written for `left` bytes, of which
+            // `count` is not more, and nobody else accesses it: the lock is held, and nobody is filling the room.
+            unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), room.to, count) };
+            *taken += count;
+            if *taken == piece.len() {
+                self.pieces.pop_front();
+            }
+            self.advance(count);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -103,6 +154,8 @@ struct Contents {
     senders: Vec<Sender>,
     /// Why the group is broken.
     broken: Option<GroupNotice>,
+    /// Whether the rank waits until nobody is filling a room.
+    is_withdrawing: bool,
 }
 
 /// The bytes that have come for a rank. Any thread delivers, one reads.
@@ -122,8 +175,51 @@ impl Mailbox {
         if bytes.len() <= start {
             return;
         }
-        self.lock().sender(from).streams[channel as usize].pieces.push_back((bytes, start));
-        self.came.notify_all();
+        let mut contents = self.lock();
+        let stream = &mut contents.sender(from).streams[channel as usize];
+        stream.pieces.push_back((bytes, start));
+        let before = stream.filled;
+        stream.fill();
+        if stream.filled > before {
+            self.came.notify_all();
+        }
+    }
+
+    /// Lets `read` read the next bytes of a stream of rank `from`, of which there are at most `bytes_max`, to where
+    /// they belong, and returns how many it has read. None if the rank has given no room for them: then they are to be
+    /// [delivered](Self::deliver).
+    ///
+    /// # Panics
+    /// If `read` returns more bytes than it was given room for.
+    pub fn fill_room(
+        &self,
+        from: usize,
+        channel: RankStream,
+        bytes_max: usize,
+        read: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Option<usize> {
+        let mut contents = self.lock();
+        let stream = &mut contents.sender(from).streams[channel as usize];
+        let room = stream.rooms.front().filter(|_| stream.pieces.is_empty() && !stream.is_filling)?;
+        let (to, bytes) = (room.to, room.left.min(bytes_max));
+        stream.is_filling = true;
+        drop(contents);
+        // SAFETY: by the contract of `give_room` the room can be written for `left` bytes until it is full or was
+        // withdrawn, and `withdraw` waits while `is_filling`, which keeps everybody else from it.
+        let count = read(unsafe { std::slice::from_raw_parts_mut(to, bytes) });
+        assert!(count <= bytes, "{count} bytes in a room of {bytes}");
+        let mut contents = self.lock();
+        let stream = &mut contents.sender(from).streams[channel as usize];
+        stream.is_filling = false;
+        let before = stream.filled;
+        stream.advance(count);
+        let is_full = stream.filled > before;
+        let notify = is_full || std::mem::take(&mut contents.is_withdrawing);
+        drop(contents);
+        if notify {
+            self.came.notify_all();
+        }
+        Some(count)
     }
 
     /// Notes what rank `from` tells about the group. The first reason why the group is broken stays.
@@ -160,32 +256,41 @@ impl Mailbox {
         self.trouble().map_or(Ok(()), |notice| Err(notice.error(rank, operation, rank)))
     }
 
-    /// Reads bytes of a stream of rank `from`, and waits for them for at most `patience`.
+    /// Gives room for the next bytes of a stream of rank `from`, behind the rooms that were given before. Returns the
+    /// number of the room, for [`wait_full`](Self::wait_full).
+    ///
+    /// # Safety
+    /// The room can be written, and nobody else accesses it, until `wait_full` has returned without an error for this
+    /// room, or [`withdraw`](Self::withdraw) has returned.
+    pub(super) unsafe fn give_room(&self, (from, channel): (usize, RankStream), room: *mut [u8]) -> u64 {
+        let mut contents = self.lock();
+        let stream = &mut contents.sender(from).streams[channel as usize];
+        stream.given += 1;
+        match room.len() {
+            0 if stream.rooms.is_empty() => stream.filled += 1,
+            left => stream.rooms.push_back(Room { to: room.cast(), left }),
+        }
+        stream.fill();
+        stream.given
+    }
+
+    /// Waits until a room is full, for at most `patience`.
     ///
     /// # Errors
     /// The group is broken, the sender is gone, or the patience is over. The caller tells the other ranks.
-    pub(super) fn read(
+    pub(super) fn wait_full(
         &self,
         (from, channel): (usize, RankStream),
-        mut to: &mut [u8],
+        room: u64,
         (operation, rank): (Operation, usize),
         patience: Duration,
     ) -> Result<()> {
         let begun = Instant::now();
         let mut contents = self.lock();
-        while !to.is_empty() {
+        loop {
             let sender = contents.sender(from);
-            let stream = &mut sender.streams[channel as usize];
-            if let Some((piece, read)) = stream.pieces.front_mut() {
-                let rest = &piece[*read..];
-                let count = rest.len().min(to.len());
-                to[..count].copy_from_slice(&rest[..count]);
-                to = &mut to[count..];
-                *read += count;
-                if *read == piece.len() {
-                    stream.pieces.pop_front();
-                }
-                continue;
+            if sender.streams[channel as usize].filled >= room {
+                return Ok(());
             }
             let gone = sender.gone;
             if let Some(notice) = contents.broken.or(gone) {
@@ -198,7 +303,35 @@ impl Mailbox {
             let nap = LOOK_EVERY.min(patience - waited);
             contents = self.came.wait_timeout(contents, nap).unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(())
+    }
+
+    /// Takes all rooms back that are not full. What was to come there is lost: the group is broken.
+    pub(super) fn withdraw(&self) {
+        let mut contents = self.lock();
+        while contents.streams().any(|stream| stream.is_filling) {
+            contents.is_withdrawing = true;
+            contents = self.came.wait_timeout(contents, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        for stream in contents.streams() {
+            stream.rooms.clear();
+            stream.filled = stream.given;
+        }
+    }
+
+    /// Reads bytes of a stream of rank `from`, and waits for them for at most `patience`.
+    ///
+    /// # Errors
+    /// As [`wait_full`](Self::wait_full).
+    pub(super) fn read(
+        &self,
+        stream: (usize, RankStream),
+        to: &mut [u8],
+        call: (Operation, usize),
+        patience: Duration,
+    ) -> Result<()> {
+        // SAFETY: `to` is borrowed until this returns, and by then the room is full or withdrawn.
+        let room = unsafe { self.give_room(stream, to) };
+        self.wait_full(stream, room, call, patience).inspect_err(|_| self.withdraw())
     }
 }
 
@@ -206,6 +339,10 @@ impl Contents {
     fn trouble(&self) -> Option<GroupNotice> {
         let died = || self.senders.iter().filter_map(|sender| sender.gone).find(|gone| *gone != GroupNotice::Left);
         self.broken.or_else(died)
+    }
+
+    fn streams(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.senders.iter_mut().flat_map(|sender| &mut sender.streams)
     }
 
     fn sender(&mut self, rank: usize) -> &mut Sender {
@@ -239,6 +376,45 @@ mod tests {
         let error = mailbox.read((1, RankStream::Collective), &mut bytes, HERE, Duration::ZERO).unwrap_err();
         assert_eq!(error, CollectiveError::Left { operation: Operation::Barrier, rank: 0, peer: 1 });
         assert!(mailbox.trouble().is_none(), "a rank that has left breaks nothing by that");
+    }
+
+    #[test]
+    fn bytes_are_read_to_the_rooms_that_were_given_for_them() {
+        let mailbox = Mailbox::default();
+        let stream = (1, RankStream::Collective);
+        let fill = |bytes: &[u8]| {
+            mailbox.fill_room(1, RankStream::Collective, bytes.len(), |room| {
+                room.copy_from_slice(&bytes[..room.len()]);
+                room.len()
+            })
+        };
+        assert_eq!(fill(&[1]), None, "there is no room");
+        mailbox.deliver(1, RankStream::Collective, vec![1], 0);
+        let (mut first, mut none, mut second) = ([0; 3], [0; 0], [0; 2]);
+        // SAFETY: the rooms are read after they are full or withdrawn.
+        let rooms = unsafe {
+            [
+                mailbox.give_room(stream, first.as_mut_slice()),
+                mailbox.give_room(stream, none.as_mut_slice()),
+                mailbox.give_room(stream, second.as_mut_slice()),
+            ]
+        };
+        let is_full = |room: u64| mailbox.wait_full(stream, room, HERE, Duration::ZERO).is_ok();
+        assert_eq!((fill(&[2]), is_full(rooms[0])), (Some(1), false));
+        // No more than the room holds.
+        assert_eq!((fill(&[3, 4]), is_full(rooms[0]), is_full(rooms[1])), (Some(1), true, true));
+        mailbox.deliver(1, RankStream::Collective, vec![0, 4, 5, 6], 1);
+        assert!(is_full(rooms[2]));
+        assert_eq!((first, second), ([1, 2, 3], [4, 5]));
+        assert_eq!(fill(&[7]), None, "a byte came before");
+        mailbox.read(stream, &mut first[..1], HERE, Duration::ZERO).unwrap();
+        assert_eq!(first[0], 6);
+        // SAFETY: the room is withdrawn below.
+        unsafe { mailbox.give_room(stream, second.as_mut_slice()) };
+        mailbox.withdraw();
+        assert_eq!(fill(&[7]), None);
+        assert!(mailbox.read(stream, &mut first, HERE, Duration::ZERO).is_err());
+        assert_eq!(fill(&[7]), None, "a read in vain withdraws its room");
     }
 
     #[test]

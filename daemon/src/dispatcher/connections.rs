@@ -698,6 +698,7 @@ impl Dispatcher {
             nodes_address: self.nodes.as_ref().map(|nodes| nodes.address().to_string()),
             nodes: self.nodes.as_ref().map(|nodes| nodes.list()).unwrap_or_default(),
             node_links: self.nodes.as_ref().map(|nodes| nodes.links()).unwrap_or_default(),
+            insecure_network: self.nodes.as_ref().map(|nodes| nodes.insecure_network()).unwrap_or_default(),
             nodes_ucx: self.nodes.as_ref().and_then(|nodes| nodes.ucx()).map(Box::new),
             metrics: self.metrics.clone(),
             sessions,

@@ -3,6 +3,7 @@
 use super::data_port;
 use super::endpoint::{DataSetup, NetworkRank};
 use super::hosted_worker::{HostCommand, HostedStart, HostedWorker};
+use super::life_port;
 use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::server::GRACE;
 use crate::devices;
@@ -132,15 +133,16 @@ pub fn run(options: &NodeOptions) -> Result<(), Box<dyn Error>> {
         workers: offered.clone(),
     };
     let (connection, reply) = reach(join, &own, &hello).map_err(|error| explain(join, &error))?;
-    let (link_name, name, ucx) = match reply {
-        NodeReply::Welcome { link, name, ucx, .. } => (link, name, ucx),
+    let (link_name, name, insecure_network) = match reply {
+        NodeReply::Welcome { link, name, insecure_network, .. } => (link, name, insecure_network),
         NodeReply::Refused { why } => return Err(format!("the daemon at {}:{}: {why}", join.host, join.port).into()),
     };
+    let own_ip = connection.own_address.ip();
     data_port::set_up(DataSetup {
         folder,
-        bind: connection.own_address.ip(),
+        bind: own_ip,
         daemon_host: connection.address.ip().to_string(),
-        ucx,
+        insecure_network,
     });
     let redial = {
         let (join, own, link) = (join.clone(), own.clone(), link_name.clone());
@@ -155,21 +157,27 @@ pub fn run(options: &NodeOptions) -> Result<(), Box<dyn Error>> {
         link_options,
         LinkRole::Dials(Box::new(redial)),
         Some(connection),
-        move |frame| taking.frame(frame),
+        move |frame: &mut Vec<u8>| taking.frame(frame),
         // The program may have ended.
         move |end| drop(link_end.send(AgentEnd::Link(end))),
     )?;
     agent.begin(link.clone());
+    match life_port::open(own_ip) {
+        // The link has just begun; if it has ended, the agent does as well.
+        Ok(port) => drop(send_message(&link, &ToDaemon::LifePort { port })),
+        Err(error) => tracing::warn!(target: "gtd::nodes", "the daemon learns late if this node dies: {error}"),
+    }
     watch(signals, ends)?;
     let workers: Vec<_> = offered.iter().map(|worker| format!("{name}/{}", worker.name)).collect();
+    let warning = insecure_network.warning();
     // The node works even if its standard output is closed.
     let _ = writeln!(
         std::io::stdout(),
-        "joined the daemon at {}:{} as node {name} with workers {}{}; Ctrl-C leaves",
+        "joined the daemon at {}:{} as node {name} with workers {}{}{warning}; Ctrl-C leaves",
         join.host,
         join.port,
         workers.join(", "),
-        if ucx.is_some() { "; tensors travel unencrypted, by UCX, where both machines have it" } else { "" }
+        if warning.is_empty() { "" } else { "; " },
     );
     match ended.recv()? {
         AgentEnd::Signal => {

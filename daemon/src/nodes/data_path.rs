@@ -10,7 +10,7 @@
 
 use super::endpoint::UcxOffer;
 use super::link_speed::{self, MeasuredLink};
-use gt_bridge::lasting_link::{LINK_FRAME_BYTES_MAX, LastingLink, LinkEnd};
+use gt_bridge::lasting_link::{LENT_BYTES_MAX, LENT_HEAD_BYTES, LINK_FRAME_BYTES_MAX, LastingLink, LentRange, LinkEnd};
 use gt_collectives::network::RankStream;
 use gt_collectives::ucx::{Inbox, MESSAGE_BYTES_MAX, Taken, UcxPeer, UcxPort};
 use std::sync::atomic::AtomicBool;
@@ -25,8 +25,11 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 const LINK_PIECE_BYTES_MAX: usize = 64 << 10;
 const UCX_PIECE_BYTES_MAX: usize = 256 << 10;
 
+/// Fewer bytes are copied to be sent, rather than lent until the other process has them.
+const LENT_BYTES_MIN: usize = 128 << 10;
+
 /// Bytes of a frame's header: its kind, a group's number, or that of a probe, and two ranks.
-pub const HEADER_BYTES: usize = 13;
+pub const HEADER_BYTES: usize = LENT_HEAD_BYTES;
 /// The kind of a frame with a notice. Smaller ones are those of the streams.
 pub const NOTICE: u8 = RankStream::ALL.len() as u8;
 /// The kinds of frames about the path itself: bytes that fill it, a probe that is answered on the path, a trial that is
@@ -267,6 +270,27 @@ impl DataPath {
             return send(parts);
         }
         parts.iter().flat_map(|part| part.chunks(piece_bytes_max)).try_for_each(|piece| send(&[piece]))
+    }
+
+    /// Sends bytes of a stream, from where they lie if they are many and go over the link.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    ///
+    /// # Safety
+    /// That of [`LastingLink::lend`], if a loan is returned; otherwise the bytes can be read during the call.
+    pub unsafe fn lend(
+        &self,
+        way: &PathChoice,
+        header: &[u8; HEADER_BYTES],
+        bytes: *const [u8],
+    ) -> Result<Option<LentRange>, String> {
+        if matches!(way, PathChoice::Link(_)) && (LENT_BYTES_MIN..=LENT_BYTES_MAX).contains(&bytes.len()) {
+            // SAFETY: the contract is that of this function.
+            return unsafe { self.link.wait().lend(header, bytes) }.map(Some).map_err(|end| end.to_string());
+        }
+        // SAFETY: by the contract of this function the bytes can be read.
+        self.send(way, header, &[unsafe { &*bytes }]).map(|()| None)
     }
 
     /// Measures the path, unless that was done before.

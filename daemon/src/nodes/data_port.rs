@@ -6,11 +6,14 @@
 //! certificates, whose fingerprints the daemon has told each of them.
 
 use super::data_path::{DataPath, HEADER_BYTES, NOTICE, PathChoice, digits_of};
-use super::endpoint::{DataHello, DataReply, DataSetup, Endpoint, NetworkRank, UcxOffer, UcxUse};
+use super::endpoint::{DataHello, DataReply, DataSetup, Endpoint, NetworkRank, UcxOffer};
+use super::life_port;
 use super::link_speed::MeasuredLink;
 use super::messages::MachineRequest;
 use gt_bridge::handshake::ConnectError;
-use gt_bridge::lasting_link::{DialFailure, LastingLink, LinkEnd, LinkOptions, LinkRole};
+use gt_bridge::lasting_link::{
+    DialFailure, FrameTaker, LastingLink, LentRange, LentSource, LinkEnd, LinkOptions, LinkRole,
+};
 use gt_bridge::machine_port::{MachineConnection, MachinePort, dial};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::random_hex;
@@ -19,10 +22,10 @@ use gt_collectives::ucx::{Transports, UcxPort};
 use gt_collectives::{CollectiveError, Communicator};
 use gt_protocol::address::Fingerprint;
 use gt_protocol::limits::LINK_REASON_BYTES_MAX;
-use gt_protocol::{LinkTransport, NodeLink, UcxStatus};
+use gt_protocol::{InsecureNetwork, LinkTransport, NodeLink, UcxStatus};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -33,10 +36,10 @@ use std::time::{Duration, Instant};
 pub const GRACE: Duration = Duration::from_secs(30);
 /// How long a process that dials waits until it is known here.
 const KNOWN_DEADLINE: Duration = Duration::from_secs(5);
-/// The timeout of an attempt to find out whether a process has ended.
-const PROBE_DEADLINE: Duration = Duration::from_millis(500);
 /// The most ranks of groups that this process does not know yet, for which bytes have come.
 const EARLY_MAX: usize = 256;
+/// The most bytes that are read at one time where the rank has not said where they belong.
+const EARLY_PIECE_BYTES_MAX: usize = 64 << 10;
 /// The ranks that a process remembers to have left.
 const LEFT_MAX: usize = 1024;
 /// The folder in which the kernel lists RDMA devices.
@@ -146,9 +149,10 @@ impl DataPort {
             port,
         };
         let (state, changed, closing) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
-        let ucx = setup.ucx.map(|wanted| open_ucx(wanted).map(Arc::new));
+        let ucx = open_ucx(setup.insecure_network).map(|opened| opened.map(Arc::new));
         if let Some(Err(why)) = &ucx {
-            tracing::warn!(target: "gtd::nodes", "tensors do not travel by UCX from here, but encrypted by TCP: {why}");
+            let how = if setup.insecure_network.is_plain_tcp() { "unencrypted" } else { "encrypted" };
+            tracing::warn!(target: "gtd::nodes", "tensors do not travel by UCX from here, but {how} by TCP: {why}");
         }
         let (measured, measurements) = (Mutex::default(), AtomicU64::new(0));
         Ok(Arc::new(DataPort { own, setup, endpoint, state, changed, closing, ucx, measured, measurements }))
@@ -169,9 +173,9 @@ impl DataPort {
         self.closing.load(Relaxed)
     }
 
-    /// Where tensors travel by UCX.
-    pub fn ucx_use(&self) -> Option<UcxUse> {
-        self.setup.ucx
+    /// Where tensors travel unencrypted.
+    pub fn insecure_network(&self) -> InsecureNetwork {
+        self.setup.insecure_network
     }
 
     /// The UCX of this process, if it is wanted.
@@ -237,7 +241,8 @@ impl DataPort {
                 PathChoice::Ucx(_) => (LinkTransport::Ucx, None),
                 PathChoice::Link(why) => {
                     let failed = self.ucx.as_ref().and_then(|port| port.as_ref().err()).cloned();
-                    (LinkTransport::Tls, why.or(failed))
+                    let plain = self.setup.insecure_network.is_plain_tcp();
+                    (if plain { LinkTransport::Tcp } else { LinkTransport::Tls }, why.or(failed))
                 }
             };
             let (from, to) = (from.to_owned(), machines[*peer].to_owned());
@@ -358,9 +363,9 @@ impl DataPort {
                 path.end_link(LinkEnd::Broken(why));
             }
         }));
-        let (by_link, ending_path) = (path.clone(), path.clone());
-        let taken = move |frame: &mut Vec<u8>| taking.deliver(&by_link, std::mem::take(frame));
-        let link = LastingLink::start(options, role, None, taken, move |end| {
+        let ending_path = path.clone();
+        let taker = LinkTaker { port: taking, path: path.clone() };
+        let link = LastingLink::start(options, role, None, taker, move |end| {
             if end != LinkEnd::ClosedHere && !ending.is_closing() {
                 tracing::warn!(target: "gtd::nodes", "the link with a worker of {machine} ended: {end}");
             }
@@ -385,11 +390,19 @@ impl DataPort {
         let port = self.clone();
         Box::new(move |received| {
             let (from, to) = (port.endpoint.process.clone(), endpoint.process.clone());
-            let hello = MachineRequest::Data(DataHello { from, to, link: link.clone(), received, ucx: path.offer() });
+            let plain = port.setup.insecure_network.is_plain_tcp();
+            let (link, ucx) = (link.clone(), path.offer());
+            let hello = MachineRequest::Data(DataHello { from, to, link, received, plain, ucx });
             let host = port.host(&endpoint);
             match dial::<_, DataReply>((host, endpoint.port), fingerprint, &port.own, &hello) {
-                Ok((connection, DataReply::Welcome { received, ucx })) => {
+                Ok((mut connection, DataReply::Welcome { received, plain: agreed, ucx })) => {
                     path.offered(ucx);
+                    if agreed && !plain {
+                        return Err(DialFailure::Final(LinkEnd::Broken("it wants tensors unencrypted".into())));
+                    }
+                    if agreed {
+                        connection.end_encryption().map_err(|error| DialFailure::Retry(error.to_string()))?;
+                    }
                     Ok((connection, received))
                 }
                 Ok((_, DataReply::Later)) => Err(DialFailure::Retry("it does not know this process yet".into())),
@@ -411,10 +424,7 @@ impl DataPort {
         let port = self.clone();
         Box::new(move || {
             let ip: IpAddr = port.host(&endpoint).parse().ok()?;
-            match TcpStream::connect_timeout(&SocketAddr::new(ip, endpoint.port), PROBE_DEADLINE) {
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => Some("its process has ended".into()),
-                _ => None,
-            }
+            life_port::has_ended(SocketAddr::new(ip, endpoint.port)).then(|| "its process has ended".into())
         })
     }
 
@@ -462,8 +472,10 @@ impl DataPort {
             return gone(&connection, &end.to_string());
         }
         path.offered(hello.ucx.clone());
-        let reply = |connection: &MachineConnection, received| {
-            connection.reply(&DataReply::Welcome { received, ucx: path.offer() })
+        let plain = hello.plain && self.setup.insecure_network.is_plain_tcp();
+        let reply = |connection: &mut MachineConnection, received| {
+            connection.reply(&DataReply::Welcome { received, plain, ucx: path.offer() })?;
+            if plain { connection.end_encryption() } else { Ok(()) }
         };
         if let Err(end) = link.attach(connection, hello.received, reply) {
             tracing::debug!(target: "gtd::nodes", "a connection between workers was not taken: {end}");
@@ -496,13 +508,31 @@ impl DataPort {
         let Some((header, payload)) = frame.split_first_chunk::<HEADER_BYTES>() else {
             return Err(format!("a frame of {} bytes", frame.len()));
         };
-        let short = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
-        let group = u64::from_le_bytes(std::array::from_fn(|i| header[1 + i]));
-        let (from, to) = (short(9), short(11));
+        let FrameRoute { channel, group, from, to } = FrameRoute::decode(header);
         let Some(mailbox) = self.mailbox(group, to)? else { return Ok(()) };
-        match RankStream::ALL.get(usize::from(header[0])) {
-            Some(channel) => mailbox.deliver(from, *channel, frame, HEADER_BYTES),
+        match channel {
+            Some(channel) => mailbox.deliver(from, channel, frame, HEADER_BYTES),
             None => mailbox.notice(from, GroupNotice::decode(payload).ok_or("a notice that is none")?),
+        }
+        Ok(())
+    }
+
+    /// Reads bytes that another process has lent: to where they belong, if their rank has said where that is.
+    fn take_lent(&self, header: &[u8; HEADER_BYTES], from: &mut LentSource<'_>) -> Result<(), String> {
+        let route = FrameRoute::decode(header);
+        let channel = route.channel.ok_or_else(|| format!("lent bytes of kind {}", header[0]))?;
+        let mailbox = self.mailbox(route.group, route.to)?;
+        let filled = mailbox
+            .as_ref()
+            .and_then(|mailbox| mailbox.fill_room(route.from, channel, from.left(), |room| from.read(room)));
+        if filled.is_none() {
+            let mut bytes = vec![0; from.left().min(EARLY_PIECE_BYTES_MAX)];
+            let count = from.read(&mut bytes);
+            bytes.truncate(count);
+            // Nobody wants those of a group that the rank has left.
+            if let Some(mailbox) = mailbox {
+                mailbox.deliver(route.from, channel, bytes, 0);
+            }
         }
         Ok(())
     }
@@ -520,19 +550,53 @@ impl DataPort {
     }
 }
 
-/// Opens the port for UCX.
-fn open_ucx(wanted: UcxUse) -> Result<UcxPort, String> {
-    let transports = match wanted {
-        UcxUse::Always => Transports::Any,
-        UcxUse::Rdma => {
-            let any = std::fs::read_dir(Path::new(RDMA_DEVICES)).is_ok_and(|mut devices| devices.next().is_some());
-            if !any {
-                return Err(format!("this machine has no RDMA device ({RDMA_DEVICES})"));
-            }
-            Transports::Rdma
+/// The addressee of a frame of a group.
+struct FrameRoute {
+    /// The stream; none for a notice.
+    channel: Option<RankStream>,
+    group: u64,
+    from: usize,
+    to: usize,
+}
+
+impl FrameRoute {
+    fn decode(header: &[u8; HEADER_BYTES]) -> FrameRoute {
+        let short = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
+        FrameRoute {
+            channel: RankStream::ALL.get(usize::from(header[0])).copied(),
+            group: u64::from_le_bytes(std::array::from_fn(|i| header[1 + i])),
+            from: short(9),
+            to: short(11),
         }
-    };
-    UcxPort::open(transports, GRACE)
+    }
+}
+
+/// Takes the frames of the link with a process.
+struct LinkTaker {
+    port: Arc<DataPort>,
+    path: Arc<DataPath>,
+}
+
+impl FrameTaker for LinkTaker {
+    fn take(&mut self, frame: &mut Vec<u8>) -> Result<(), String> {
+        self.port.deliver(&self.path, std::mem::take(frame))
+    }
+
+    fn take_lent(&mut self, head: &[u8; HEADER_BYTES], from: &mut LentSource<'_>) -> Result<(), String> {
+        self.port.take_lent(head, from)
+    }
+}
+
+/// Opens the port for UCX, if tensors are to travel by it.
+fn open_ucx(network: InsecureNetwork) -> Option<Result<UcxPort, String>> {
+    let has_rdma = || std::fs::read_dir(Path::new(RDMA_DEVICES)).is_ok_and(|mut devices| devices.next().is_some());
+    match network {
+        InsecureNetwork::Off => None,
+        InsecureNetwork::On if !has_rdma() => None,
+        InsecureNetwork::Rdma if !has_rdma() => Some(Err(format!("this machine has no RDMA device ({RDMA_DEVICES})"))),
+        InsecureNetwork::On | InsecureNetwork::Rdma => Some(UcxPort::open(Transports::Rdma, GRACE)),
+        InsecureNetwork::Ucx => Some(UcxPort::open(Transports::Any, GRACE)),
+    }
 }
 
 /// The way to a rank.
@@ -553,11 +617,16 @@ struct GroupTransport {
 }
 
 impl GroupTransport {
-    fn send_frame(&self, to: usize, kind: u8, parts: &[&[u8]]) {
+    fn header(&self, to: usize, kind: u8) -> [u8; HEADER_BYTES] {
         let mut header = [kind; HEADER_BYTES];
         header[1..9].copy_from_slice(&self.group.to_le_bytes());
         header[9..11].copy_from_slice(&(self.rank as u16).to_le_bytes());
         header[11..].copy_from_slice(&(to as u16).to_le_bytes());
+        header
+    }
+
+    fn send_frame(&self, to: usize, kind: u8, parts: &[&[u8]]) {
+        let header = self.header(to, kind);
         match &self.peers[to] {
             Route::Here => {
                 if let Some(port) = self.port.upgrade()
@@ -578,6 +647,35 @@ impl GroupTransport {
 impl RankTransport for GroupTransport {
     fn send(&self, to: usize, channel: RankStream, parts: &[&[u8]]) {
         self.send_frame(to, channel as u8, parts);
+    }
+
+    unsafe fn lend(&self, to: usize, channel: RankStream, bytes: *const [u8]) -> Option<u64> {
+        let Route::Away { path, way, .. } = &self.peers[to] else {
+            // SAFETY: by the contract of this function the bytes can be read.
+            self.send(to, channel, &[unsafe { &*bytes }]);
+            return None;
+        };
+        // SAFETY: the contract is that of this function: `settle` and `take_back` are those of the same link.
+        match unsafe { path.lend(way, &self.header(to, channel as u8), bytes) } {
+            Ok(loan) => loan.map(LentRange::number),
+            Err(_) => {
+                self.mailbox.lost(to);
+                None
+            }
+        }
+    }
+
+    fn settle(&self, to: usize, loan: u64, timeout: Duration) -> bool {
+        match &self.peers[to] {
+            Route::Away { link, .. } => link.settle(LentRange::numbered(loan), timeout),
+            Route::Here => true,
+        }
+    }
+
+    fn take_back(&self, to: usize, loan: u64) {
+        if let Route::Away { link, .. } = &self.peers[to] {
+            link.take_back(LentRange::numbered(loan));
+        }
     }
 
     fn tell(&self, to: usize, notice: GroupNotice) {
@@ -617,17 +715,17 @@ mod tests {
 
     impl Machines {
         fn new(name: &str, count: usize) -> Machines {
-            Machines::with(name, count, None)
+            Machines::with(name, count, InsecureNetwork::Off)
         }
 
-        fn with(name: &str, count: usize, ucx: Option<UcxUse>) -> Machines {
+        fn with(name: &str, count: usize, insecure_network: InsecureNetwork) -> Machines {
             let folder = std::env::temp_dir().join(format!("gt-ports-{}-{name}", std::process::id()));
             let bind = "127.0.0.1".parse().unwrap();
             let setup = |number| DataSetup {
                 folder: folder.join(format!("{number}")),
                 bind,
                 daemon_host: "127.0.0.1".into(),
-                ucx,
+                insecure_network,
             };
             let ports = (0..count).map(|number| DataPort::open(setup(number)).unwrap()).collect();
             Machines { folder, ports }
@@ -687,10 +785,83 @@ mod tests {
         }
     }
 
+    #[test]
+    fn groups_whose_bytes_are_not_encrypted_conform() {
+        let machines = Machines::with("plain", 3, InsecureNetwork::On);
+        for (_, run) in PROGRAMS {
+            machines.on_ranks(&[0, 1, 0], run);
+            machines.on_ranks_of(&[0, 1, 1, 0, 2], true, run);
+        }
+    }
+
+    #[test]
+    fn only_machines_that_both_want_it_exchange_bytes_unencrypted() {
+        let mut machines = Machines::with("wants", 1, InsecureNetwork::On);
+        machines.ports.extend(Machines::new("wants-not", 1).ports.iter().cloned());
+        for (_, run) in PROGRAMS {
+            machines.on_ranks(&[0, 1], run);
+        }
+    }
+
+    /// Exchanges more bytes than are copied to be sent, and compares what comes.
+    fn exchange_many(comm: &mut dyn Communicator) {
+        let (rank, size) = (comm.rank(), comm.size());
+        let value = |rank: usize, at: usize| ((at * 7 + rank * 13) % 251) as f32;
+        let values = |rank: usize, count: usize| -> Vec<f32> { (0..count).map(|at| value(rank, at)).collect() };
+        let bytes = |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|value| value.to_le_bytes()).collect() };
+        for count in [70_001, 2_500_003] {
+            let own = bytes(&values(rank, count));
+            let mut sum = own.clone();
+            comm.all_reduce(&mut sum, DType::F32, Reduce::Sum).unwrap();
+            let expected: Vec<f32> = (0..count).map(|at| (0..size).map(|rank| value(rank, at)).sum()).collect();
+            assert!(sum == bytes(&expected), "the sum of {count}");
+            let mut all = vec![0; size * own.len()];
+            comm.all_gather(&own, &mut all, &vec![count; size], DType::F32).unwrap();
+            assert!(all.chunks(own.len()).enumerate().all(|(from, piece)| piece == bytes(&values(from, count))));
+            let mut root = if rank == 1 { own.clone() } else { vec![0; own.len()] };
+            comm.broadcast(&mut root, 1, DType::F32).unwrap();
+            assert!(root == bytes(&values(1, count)), "a broadcast of {count}");
+            let mut came = vec![0; own.len()];
+            match rank {
+                0 => comm.send(&own, 1, DType::F32).unwrap(),
+                1 => {
+                    comm.recv(&mut came, 0, DType::F32).unwrap();
+                    assert!(came == bytes(&values(0, count)), "a message of {count}");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn many_bytes_arrive_while_connections_break() {
+        for (name, network) in [("many", InsecureNetwork::Off), ("many-plain", InsecureNetwork::On)] {
+            let machines = Machines::with(name, 2, network);
+            let done = AtomicBool::new(false);
+            let resumed = || {
+                let state = machines.ports[0].lock();
+                state.peers.values().map(|peer| peer.link.counts().resumed).sum::<u64>()
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        machines.ports[0].lock().peers.values().for_each(|peer| peer.link.break_connection());
+                        std::thread::sleep(Duration::from_millis(25));
+                    }
+                });
+                for ports in [&[0, 1][..], &[1, 0, 0], &[0, 1, 1, 0]] {
+                    machines.on_ranks_of(ports, true, exchange_many);
+                }
+                done.store(true, Relaxed);
+            });
+            assert!(resumed() > 3, "{} connections were resumed", resumed());
+        }
+    }
+
     /// Machines whose ports have UCX, unless this machine has none, which the test then says.
     fn with_ucx(name: &str, count: usize) -> Option<Machines> {
         match UcxPort::library() {
-            Ok(_) => Some(Machines::with(name, count, Some(UcxUse::Always))),
+            Ok(_) => Some(Machines::with(name, count, InsecureNetwork::Ucx)),
             Err(why) if std::env::var_os("GT_UCX_LIBRARY").is_some() => panic!("{why}"),
             Err(why) => {
                 println!("skipped: {why}");

@@ -1,5 +1,6 @@
 //! How processes of workers reach each other, and what they tell each other first.
 
+use gt_protocol::InsecureNetwork;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,19 +14,9 @@ pub struct DataSetup {
     pub bind: IpAddr,
     /// The host of the daemon, as this machine reaches it.
     pub daemon_host: String,
-    /// Where tensors travel by UCX, which does not encrypt them; none for nowhere.
+    /// Where tensors travel unencrypted.
     #[serde(default)]
-    pub ucx: Option<UcxUse>,
-}
-
-/// Where tensors travel by UCX.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UcxUse {
-    /// Between machines with RDMA devices, and by these alone.
-    Rdma,
-    /// Between all machines that have UCX, by whatever it uses there.
-    Always,
+    pub insecure_network: InsecureNetwork,
 }
 
 /// The offer of a process to another, which can then send to it by UCX.
@@ -93,6 +84,9 @@ pub struct DataHello {
     pub link: String,
     /// The bytes of the link that were received.
     pub received: u64,
+    /// Whether the link's bytes are to travel unencrypted from here on, if the other process agrees.
+    #[serde(default)]
+    pub plain: bool,
     /// How the process that is wanted can send by UCX; none if it cannot.
     #[serde(default)]
     pub ucx: Option<UcxOffer>,
@@ -106,6 +100,9 @@ pub enum DataReply {
     Welcome {
         /// The bytes of the link that were received.
         received: u64,
+        /// Whether the link's bytes travel unencrypted from here on.
+        #[serde(default)]
+        plain: bool,
         /// How the process that dials can send by UCX; none if it cannot.
         #[serde(default)]
         ucx: Option<UcxOffer>,

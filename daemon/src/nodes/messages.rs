@@ -3,9 +3,10 @@
 //! The first in each direction of a connection is [`MachineRequest`] or [`NodeReply`]. Then come the frames of a
 //! lasting link, of which one kind has a [`ToNode`] or a [`ToDaemon`].
 
-use super::endpoint::{DataHello, Endpoint, NetworkRank, UcxUse};
+use super::endpoint::{DataHello, Endpoint, NetworkRank};
 use crate::worker::process::message::Ready;
 use crate::worker::process::worker_device::WorkerDevice;
+use gt_protocol::InsecureNetwork;
 use gt_protocol::{NodeLink, WorkerInfo};
 use serde::{Deserialize, Serialize};
 
@@ -63,9 +64,9 @@ pub enum NodeReply {
         name: String,
         /// The bytes of the link that the daemon has received.
         received: u64,
-        /// Where tensors travel by UCX.
+        /// Where tensors travel unencrypted.
         #[serde(default)]
-        ucx: Option<UcxUse>,
+        insecure_network: InsecureNetwork,
     },
     /// The node may not join, or its link has ended: the reason, for its user.
     Refused {
@@ -141,6 +142,11 @@ pub enum ToNode {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum ToDaemon {
+    /// The port at which the node listens as long as it lives.
+    LifePort {
+        /// The port.
+        port: u16,
+    },
     /// The process of a worker is ready.
     Ready {
         /// The worker.

@@ -17,6 +17,7 @@
 //! - [`stand_in`]: a node's worker, as the daemon's own machine sees it.
 //! - [`agent`]: the program `gtd node`.
 //! - [`hosted_worker`]: one worker of a node, as its agent sees it.
+//! - [`life_port`]: how other machines see that a process has ended.
 //! - [`link_speed`]: the measurement of a node's link when it joins.
 //! - [`endpoint`]: how processes of workers reach each other.
 //! - [`data_path`]: the way of bytes from one process to another, over their connection or by UCX.
@@ -27,6 +28,7 @@ pub mod data_path;
 pub mod data_port;
 pub mod endpoint;
 pub mod hosted_worker;
+pub mod life_port;
 pub mod link_speed;
 pub mod messages;
 pub mod registry;

@@ -536,7 +536,7 @@ mod tests {
     /// A link that nobody takes frames from, so that they are only counted.
     fn link() -> LastingLink {
         let options = LinkOptions { name: "nobody".into(), grace: PATIENCE };
-        LastingLink::start(options, LinkRole::Awaits(Box::new(|| None)), None, |_| Ok(()), drop).unwrap()
+        LastingLink::start(options, LinkRole::Awaits(Box::new(|| None)), None, |_: &mut Vec<u8>| Ok(()), drop).unwrap()
     }
 
     fn step(kind: StepKind, command: &[Slot]) -> Arc<[Slot]> {

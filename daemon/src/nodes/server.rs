@@ -1,7 +1,8 @@
 //! The daemon's end of the nodes' connections.
 
 use super::data_port::{self, DataPort};
-use super::endpoint::{DataSetup, UcxUse};
+use super::endpoint::DataSetup;
+use super::life_port;
 use super::link_speed::{MeasuredLink, measure};
 use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::registry::{Candidate, Registry};
@@ -12,7 +13,7 @@ use gt_bridge::link_frame::{DATA_BYTES_MAX, LinkFrame, send_data, send_message};
 use gt_bridge::machine_port::{MachineConnection, MachinePort};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::random_hex;
-use gt_protocol::{NodeInfo, NodeLink, NodeState, UcxStatus};
+use gt_protocol::{InsecureNetwork, NodeInfo, NodeLink, NodeState, UcxStatus};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -69,6 +70,8 @@ struct JoinedState {
     speed: Option<MeasuredLink>,
     /// Takes the numbers of answers while the link is measured.
     pongs: Option<Sender<u64>>,
+    /// Where the node listens as long as it lives, if it can be reached there.
+    life_port: Option<SocketAddr>,
     /// When workers were offered again, as far as that counts.
     offered_again: HashMap<u32, Vec<Instant>>,
 }
@@ -137,7 +140,8 @@ impl JoinedNode {
 
 impl Nodes {
     /// Listens for nodes at `address`. The certificate and the list of nodes are in `folder`. Stand-ins register at the
-    /// daemon's socket `socket`. Tensors travel by UCX where `ucx` says.
+    /// daemon's socket `socket`. Tensors travel unencrypted where `insecure_network`
+    /// says.
     ///
     /// # Errors
     /// The address is in use, or a file cannot be used.
@@ -145,7 +149,7 @@ impl Nodes {
         address: SocketAddr,
         folder: PathBuf,
         socket: &Path,
-        ucx: Option<UcxUse>,
+        insecure_network: InsecureNetwork,
     ) -> Result<Arc<Nodes>, String> {
         let own = Certificate::own(&folder).map_err(|error| error.to_string())?;
         let registry = Registry::open(&folder)?;
@@ -153,7 +157,7 @@ impl Nodes {
             .map_err(|error| format!("cannot listen at {address} for nodes: {error}; choose another with --nodes"))?;
         let address = port.address();
         let daemon_host = if address.ip().is_unspecified() { "127.0.0.1".into() } else { address.ip().to_string() };
-        let setup = DataSetup { folder, bind: address.ip(), daemon_host, ucx };
+        let setup = DataSetup { folder, bind: address.ip(), daemon_host, insecure_network };
         data_port::set_up(setup.clone());
         let fingerprint = own.fingerprint().to_string();
         let data = DataPort::new(setup, own, address.port()).map_err(|error| error.to_string())?;
@@ -247,6 +251,11 @@ impl Nodes {
             Some(MeasuredLink { latency_ns, bytes_per_s })
         };
         others.iter().map(speed).collect()
+    }
+
+    /// Where tensors travel unencrypted.
+    pub fn insecure_network(&self) -> InsecureNetwork {
+        self.data.insecure_network()
     }
 
     /// This machine's UCX, if tensors may travel by it.
@@ -343,7 +352,8 @@ impl Nodes {
             }
             joined.insert(name.clone(), node.clone());
         }
-        let welcome = NodeReply::Welcome { link: link_name, name: name.clone(), received: 0, ucx: self.data.ucx_use() };
+        let insecure_network = self.data.insecure_network();
+        let welcome = NodeReply::Welcome { link: link_name, name: name.clone(), received: 0, insecure_network };
         if connection.reply(&welcome).is_err() {
             self.lock().remove(&name);
             return;
@@ -355,9 +365,10 @@ impl Nodes {
 
     fn resume(&self, node: &JoinedNode, connection: MachineConnection, received: u64) {
         let (link, name) = (node.link_name.clone(), node.place.name.clone());
-        let reply = |connection: &MachineConnection, received| {
+        let insecure_network = self.data.insecure_network();
+        let reply = |connection: &mut MachineConnection, received| {
             let (link, name) = (link.clone(), name.clone());
-            connection.reply(&NodeReply::Welcome { link, name, received, ucx: self.data.ucx_use() })
+            connection.reply(&NodeReply::Welcome { link, name, received, insecure_network })
         };
         let refused = |why: &str| NodeReply::Refused { why: why.into() };
         let Some(lasting) = node.link() else { return };
@@ -375,14 +386,18 @@ impl Nodes {
         let name = node.place.name.clone();
         let options = LinkOptions { name: format!("node {name}"), grace: GRACE };
         let (taking, ending, nodes, ended_nodes) = (node.clone(), node.clone(), self.clone(), self.clone());
-        let never: gt_bridge::lasting_link::Probe = Box::new(|| None);
+        let probed = node.clone();
+        let probe = move || {
+            let address = probed.lock().life_port?;
+            life_port::has_ended(address).then(|| "its process has ended".into())
+        };
         // The lock is held until the node has its link, which its first frame needs.
         let mut state = node.lock();
         let link = LastingLink::start(
             options,
-            LinkRole::Awaits(never),
+            LinkRole::Awaits(Box::new(probe)),
             Some(connection),
-            move |frame| nodes.frame(&taking, frame),
+            move |frame: &mut Vec<u8>| nodes.frame(&taking, frame),
             move |end| {
                 let name = &ending.place.name;
                 match end {
@@ -430,6 +445,17 @@ impl Nodes {
             }
             LinkFrame::Message(text) => {
                 match serde_json::from_slice(text).map_err(|error| error.to_string())? {
+                    ToDaemon::LifePort { port } => {
+                        let (node, address) = (node.clone(), SocketAddr::new(node.address.ip(), port));
+                        // If it cannot be reached now, a connection that is refused later says nothing.
+                        let look = move || {
+                            if life_port::is_open(address) {
+                                node.lock().life_port = Some(address);
+                            }
+                        };
+                        let looking = std::thread::Builder::new().name("gt-life".into()).spawn(look);
+                        drop(looking.map_err(|error| error.to_string())?);
+                    }
                     ToDaemon::Ready { worker, ready } => {
                         if let Some(stand_in) = stand_in(worker) {
                             stand_in.ready(ready);

@@ -9,7 +9,8 @@ mod seeds;
 mod streams;
 
 use bodies::FuzzTarget;
-use gtd::nodes::endpoint::{DataHello, DataReply, Endpoint, NetworkRank, UcxOffer, UcxUse};
+use gt_protocol::InsecureNetwork;
+use gtd::nodes::endpoint::{DataHello, DataReply, Endpoint, NetworkRank, UcxOffer};
 use gtd::nodes::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use gtd::worker::process::message::Message;
 use seeds::valid_input;
@@ -75,7 +76,8 @@ fn node_message(dice: &mut Dice<'_>) -> Vec<u8> {
         }],
     };
     let offer = UcxOffer { version: "1.22.0".into(), address: "5f01".into(), tag: 7 };
-    let data = DataHello { from: "a".into(), to: "b".into(), link: "c".into(), received: 9, ucx: Some(offer) };
+    let [from, to, link] = ["a", "b", "c"].map(String::from);
+    let data = DataHello { from, to, link, received: 9, plain: true, ucx: Some(offer) };
     let endpoints = vec![endpoint.clone(), endpoint];
     let rank = Box::new(NetworkRank { group: 1, rank: 1, endpoints, by_machine: true });
     let messages = [
@@ -85,12 +87,13 @@ fn node_message(dice: &mut Dice<'_>) -> Vec<u8> {
             link: "c".into(),
             name: "node7".into(),
             received: 4,
-            ucx: Some(UcxUse::Rdma),
+            insecure_network: InsecureNetwork::Rdma,
         }),
         serde_json::to_vec(&ToNode::Rank { worker: 0, rank }),
         serde_json::to_vec(&ToNode::Cancel { worker: 0, session: 1, below: 9 }),
         serde_json::to_vec(&ToDaemon::Ended { worker: 0, why: "it was killed".into() }),
-        serde_json::to_vec(&DataReply::Welcome { received: 4, ucx: None }),
+        serde_json::to_vec(&ToDaemon::LifePort { port: 7 }),
+        serde_json::to_vec(&DataReply::Welcome { received: 4, plain: true, ucx: None }),
     ];
     messages[dice.index(messages.len())].as_ref().expect("it is serializable").clone()
 }

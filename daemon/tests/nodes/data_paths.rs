@@ -1,4 +1,4 @@
-//! How tensors travel between machines: encrypted by TCP, or by UCX where that is allowed.
+//! How tensors travel between machines: encrypted by TCP, or by TCP or UCX without encryption where that is allowed.
 
 use crate::faults::children;
 use crate::machines::{Node, Parts, daemon, has_left, invitation};
@@ -6,16 +6,16 @@ use crate::support::{Folder, Gtd, eventually, gtd_path};
 use crate::together::DIVIDED;
 use gt_collectives::ucx::UcxPort;
 use gt_ops::failure::Fault;
-use gt_protocol::{LinkTransport, NodeLink};
+use gt_protocol::{InsecureNetwork, LinkTransport, NodeLink};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::process::Command as Program;
 
 const LEN: usize = 300_007;
 
-/// The arguments of a daemon that lets tensors travel by UCX.
-fn plain_ucx() -> Vec<&'static str> {
-    [&DIVIDED[..], &["--nodes-plain-ucx", "always"]].concat()
+/// The arguments of a daemon that lets tensors travel unencrypted.
+fn insecure_network(network: &'static str) -> Vec<&'static str> {
+    [&DIVIDED[..], &["--insecure-network", network]].concat()
 }
 
 /// Whether this machine has UCX; a test that is skipped says so.
@@ -58,7 +58,19 @@ fn the_links_between_machines_are_measured_and_encrypted_unless_something_else_i
         assert_eq!((*transport, reason), (LinkTransport::Tls, &None), "{name}");
         assert!(*latency_ns > 0 && *bytes_per_s > 0, "{name} was measured: {latency_ns} ns, {bytes_per_s} bytes/s");
     }
-    assert_eq!(gtd.status().nodes_ucx, None);
+    assert_eq!((gtd.status().nodes_ucx, gtd.status().insecure_network), (None, InsecureNetwork::Off));
+}
+
+#[test]
+fn tensors_travel_unencrypted_by_tcp_where_that_is_allowed() {
+    let gtd = daemon(&insecure_network("on"));
+    let mut nodes = [Node::start(&gtd, "left", "cpu:1"), Node::start(&gtd, "right", "cpu:1")];
+    let first_line = nodes[0].first_line();
+    assert!(first_line.contains("tensors travel unencrypted between machines"), "{first_line}");
+    for (name, link) in links_after_a_sum(&gtd) {
+        assert_eq!((link.transport, link.reason), (LinkTransport::Tcp, None), "{name}");
+    }
+    assert_eq!(gtd.status().insecure_network, InsecureNetwork::On);
 }
 
 #[test]
@@ -66,10 +78,10 @@ fn tensors_travel_by_ucx_where_that_is_allowed() {
     if !has_ucx() {
         return;
     }
-    let gtd = daemon(&plain_ucx());
+    let gtd = daemon(&insecure_network("ucx"));
     let mut nodes = [Node::start(&gtd, "left", "cpu:1"), Node::start(&gtd, "right", "cpu:1")];
     let first_line = nodes[0].first_line();
-    assert!(first_line.contains("tensors travel unencrypted, by UCX"), "{first_line}");
+    assert!(first_line.contains("tensors travel unencrypted between machines"), "{first_line}");
     for (name, link) in links_after_a_sum(&gtd) {
         assert_eq!((link.transport, link.reason), (LinkTransport::Ucx, None), "{name}");
     }
@@ -77,8 +89,8 @@ fn tensors_travel_by_ucx_where_that_is_allowed() {
 }
 
 #[test]
-fn a_node_that_cannot_use_ucx_exchanges_encrypted_tensors_and_the_reason_is_shown() {
-    let gtd = daemon(&plain_ucx());
+fn a_node_that_cannot_use_ucx_exchanges_tensors_by_tcp_and_the_reason_is_shown() {
+    let gtd = daemon(&insecure_network("ucx"));
     let folder = Folder::new();
     let mut program = Program::new(gtd_path());
     // There is no such transport, or no UCX at all.
@@ -89,7 +101,7 @@ fn a_node_that_cannot_use_ucx_exchanges_encrypted_tensors_and_the_reason_is_show
     left.wait_running(&gtd, "left");
     let _right = Node::start(&gtd, "right", "cpu:1");
     for (name, link) in links_after_a_sum(&gtd).into_iter().filter(|(name, _)| name.contains("left")) {
-        assert_eq!(link.transport, LinkTransport::Tls, "{name}");
+        assert_eq!(link.transport, LinkTransport::Tcp, "{name}");
         assert!(link.reason.is_some(), "{name} has a reason");
     }
 }
@@ -99,7 +111,7 @@ fn a_worker_that_is_killed_while_tensors_travel_by_ucx_is_named() {
     if !has_ucx() {
         return;
     }
-    let gtd = daemon(&plain_ucx());
+    let gtd = daemon(&insecure_network("ucx"));
     let nodes = [Node::start(&gtd, "left", "cpu:1"), Node::start(&gtd, "right", "cpu:1")];
     let (mut parts, rows) = Parts::new(&gtd, 0..3, 2_000_003);
     let first = parts.sum(rows);

@@ -49,8 +49,8 @@ Runs a program, once, on all machines of a job: srun python -m gt.launch train.p
   --threads N         compute threads of all workers of a machine [default: one a core]
   --memory BYTES      memory of all tensors of a machine, as in 8G [default: 3/4 of the machine's]
   --patience SECONDS  how long ranks wait for each other at the start [default: 300]
-  --nodes-plain-ucx WHERE
-                      rdma or always: tensors travel between machines unencrypted, by UCX [default: off]"""
+  --insecure-network WHERE
+                      on, rdma or ucx: tensors travel between machines unencrypted [default: off]"""
 
 # The port of rank 0 where the secret comes by the environment, and nothing can tell the others another one.
 PORT = 12346
@@ -76,7 +76,7 @@ class _Options(NamedTuple):
 
     # Those that the daemon and the nodes get: --workers, --threads and --memory.
     devices: list[str]
-    # That which the daemon alone gets, which tells the nodes: --nodes-plain-ucx.
+    # That which the daemon alone gets, which tells the nodes: --insecure-network.
     daemon: list[str]
     patience_s: float
     # The program as Python gets it: a path or -m and a module, and its arguments.
@@ -100,13 +100,13 @@ def _parsed(arguments: Sequence[str]) -> _Options:
         name, equals, value = rest.pop(0).partition("=")
         if name in ("-h", "--help"):
             _usage()
-        if name not in ("--workers", "--threads", "--memory", "--patience", "--nodes-plain-ucx"):
+        if name not in ("--workers", "--threads", "--memory", "--patience", "--insecure-network"):
             _usage(f"unknown option {name}: the program's own go behind its name, Python's before -m gt.launch")
         if not equals:
             if not rest:
                 _usage(f"{name} needs a value")
             value = rest.pop(0)
-        if name == "--nodes-plain-ucx":
+        if name == "--insecure-network":
             daemon = [f"{name}={value}"]
             continue
         if name != "--patience":
