@@ -303,6 +303,8 @@ fn poll_readable(tcp: &TcpStream, timeout: Duration) -> io::Result<bool> {
 
 /// Sends the bytes of all parts, one after another.
 fn write_all_vectored(mut tcp: &TcpStream, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    // Parts without bytes at the beginning would look like a peer that takes none.
+    IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
         match tcp.write_vectored(parts) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),

@@ -32,6 +32,7 @@ fn lstm_gradient<'g>(
         (Some(a), Some(b)) => Some(a + b),
         (a, b) => a.or(b),
     };
+    let zeros = g.zeros(cell.meta()?);
     let (mut from_gates, mut from_cell) = (None, None);
     let mut all = Vec::new();
     for step in (0..steps).rev() {
@@ -39,8 +40,7 @@ fn lstm_gradient<'g>(
         let of_hidden = sum(of_output.map(at), from_gates);
         let through = of_hidden.map(|grad| grad * at(slopes.hidden));
         let of_cell = sum(sum(through, from_cell), of_cells.map(at));
-        let zeros = || at(cells) * 0.0;
-        let (of_hidden, of_cell) = (of_hidden.unwrap_or_else(zeros), of_cell.unwrap_or_else(zeros));
+        let (of_hidden, of_cell) = (of_hidden.unwrap_or(zeros), of_cell.unwrap_or(zeros));
         let grad = g.cat(&[of_cell, of_cell, of_cell, of_hidden], -1) * at(slopes.gates);
         let grad = of_sums.map_or(grad, |of_sums| grad + at(of_sums));
         from_gates = Some(grad.matmul(weight));
@@ -87,13 +87,15 @@ functions! {
         // Concatenation makes a copy whose rows lie one after the other: it is read at each step.
         let turned = weight.detach().transposed();
         let turned = g.cat(&[turned.slice(-1, None, Some(size), None), turned.slice(-1, Some(size), None, None)], -1);
-        let (x, mut h, mut c) = (gates.detach(), hidden.detach(), cell.detach());
+        // Automatic mixed precision makes the states those of the products.
+        let dtype = if g.autocast().is_some() { gates.dtype()? } else { g.common_dtype(&[gates, hidden, cell])? };
+        let [x, mut h, mut c] = [gates, hidden, cell].map(|t| t.detach().to(dtype));
         let learns = [gates, weight, hidden, cell].iter().any(|input| input.requires_grad());
         // The sums of the gates are kept for the gradient alone.
         let kinds = if learns { 3 } else { 2 };
         let mut kept: [Vec<Expr<'g>>; 3] = Default::default();
         for step in 0..sizes[0] {
-            let sums = x.select(0, step) + h.matmul(turned);
+            let sums = (x.select(0, step) + h.matmul(turned)).to(dtype);
             let states = g.emit(Op::LstmCell, &[sums.into(), c.into()], Attrs::None);
             (h, c) = (states.narrow(-1, 0, size), states.narrow(-1, size, size));
             kept[..kinds].iter_mut().zip([h, c, sums]).for_each(|(kept, now)| kept.push(now));
@@ -116,7 +118,8 @@ functions! {
     ///     The new hidden state and the new cell state: `(N, H)`.
     [module("_recurrent")]
     fn lstm_cell(g, gates: Expr<'g>, cell: Expr<'g>) -> Result<[Expr<'g>; 2]> {
-        let size = cell.size(-1)?;
+        let (size, dtype) = (cell.size(-1)?, g.common_dtype(&[gates, cell])?);
+        let [gates, cell] = [gates, cell].map(|t| t.to(dtype));
         let states = g.emit(Op::LstmCell, &[gates.into(), cell.into()], Attrs::None);
         Ok([states.narrow(-1, 0, size), states.narrow(-1, size, size)])
     }

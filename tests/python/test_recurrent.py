@@ -220,3 +220,21 @@ def test_an_lstm_layer_names_operands_that_do_not_fit() -> None:
     ):
         with pytest.raises(RuntimeError, match=r"expected gates \(L, N, 4 H\), weight \(4 H, H\) and states \(N, H\)"):
             lstm_layer(*operands)
+
+
+def test_an_lstm_of_an_empty_batch_and_under_mixed_precision() -> None:
+    layer = fill(nn.LSTM(3, 4))
+    output, (h, c) = layer(gt.zeros(5, 0, 3))
+    output.sum().backward()
+    assert (output.shape, h.shape, c.shape) == ((5, 0, 4), (1, 0, 4), (1, 0, 4))
+    assert all((p.grad == 0).all() for p in layer.parameters())
+    x = cosines(5, 2, 3).float()
+    wanted, cell = layer(x)[0], nn.LSTMCell(3, 4)
+    with gt.autocast("cpu", dtype=gt.bfloat16):
+        found, _ = layer(x)
+        found.sum().backward()
+        state = cell(x[0], (gt.zeros(2, 4), gt.zeros(2, 4)))
+    assert_close(found.float(), wanted.detach().numpy(), tolerance=0.02)
+    # As in PyTorch: the layer computes as its products do, and the cell promotes their sums to its state's dtype.
+    assert (found.dtype, *(t.dtype for t in state)) == (gt.bfloat16, gt.float32, gt.float32)
+    assert all(p.grad.dtype == gt.float32 for p in layer.parameters())
