@@ -16,6 +16,7 @@ pub static HEADERS: &[Header] = &[
     ("fourier.cuh", include_str!("../kernels/fourier.cuh")),
     ("index.cuh", include_str!("../kernels/index.cuh")),
     ("loss.cuh", include_str!("../kernels/loss.cuh")),
+    ("lstm.cuh", include_str!("../kernels/lstm.cuh")),
     ("math.cuh", include_str!("../kernels/math.cuh")),
     ("matmul.cuh", include_str!("../kernels/matmul.cuh")),
     ("mma.cuh", include_str!("../kernels/mma.cuh")),
