@@ -13,8 +13,8 @@ fn before<'g>(g: &'g Builder<'g>, first: Expr<'g>, after: Expr<'g>) -> Expr<'g> 
 }
 
 /// The gradients of the gates' input parts, the weight, and the initial states (backpropagation through time: Werbos
-/// 1990). Only the product with the weight goes from step to step. The derivatives of all steps are computed at once, and
-/// so is the gradient of the weight.
+/// 1990). Only the product with the weight goes from step to step. The derivatives of all steps are computed at once,
+/// and so is the gradient of the weight.
 ///
 /// The values are these four inputs, then the hidden states, the cell states, and the sums of the gates. Gradients of
 /// the last come from second derivatives.

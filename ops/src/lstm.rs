@@ -14,8 +14,8 @@ pub struct LstmSlopes<'g> {
     pub hidden: Expr<'g>,
     /// The new cell state's with respect to the cell state, `(…, n)`.
     pub cell: Expr<'g>,
-    /// With respect to the sums of the gates, `(…, 4 n)`: the new cell state's for the first three gates, the new hidden
-    /// state's for the output gate.
+    /// With respect to the sums of the gates, `(…, 4 n)`: the new cell state's for the first three gates, the new
+    /// hidden state's for the output gate.
     pub gates: Expr<'g>,
 }
 

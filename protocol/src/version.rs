@@ -13,8 +13,8 @@ use serde_json::Value;
 /// The newest version that this build speaks. Version 2: notices, interrupts, records of sessions, and hellos with a
 /// range. Version 3: reductions that convert their operand, Fourier transforms, indices that count from the end, bits
 /// read as another dtype, products of half precisions in float32, alignments of labels with time steps (connectionist
-/// temporal classification), silu and hardswish, steps of a long short-term memory, gradients of attention that are given
-/// its result, and signals that lay tensors out on a mesh of workers.
+/// temporal classification), silu and hardswish, steps of a long short-term memory, gradients of attention that are
+/// given its result, and signals that lay tensors out on a mesh of workers.
 pub const PROTOCOL_VERSION: u32 = 3;
 /// The oldest version that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u32 = 1;

@@ -310,6 +310,8 @@ def test_promtool_finds_no_fault(tmp_path: Path) -> None:
         started(WORKLOAD, GT_SOCKET=str(site.socket)) as client,
     ):
         assert line_of(client) == "True"
+        # A snapshot from before the session may answer a first question.
+        eventually(lambda: site.value("gt_sessions") == 1, "the session")
         _, headers, body = site.get()
         assert headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         done = subprocess.run(

@@ -154,7 +154,9 @@ def test_lstm_cell_names_operands_that_do_not_fit() -> None:
     with pytest.raises(RuntimeError, match="lstm_cell: the shape or dtype of operand 0 does not fit the others"):
         _recurrent.lstm_cell(gt.zeros(2, 11), gt.zeros(2, 3))
     with pytest.raises(RuntimeError, match="does not fit the others"):
-        _recurrent.lstm_cell(gt.zeros(2, 12), gt.zeros(2, 3, dtype=gt.float64))
+        _recurrent.lstm_cell(gt.zeros(3, 12), gt.zeros(2, 3))
+    # Dtypes are promoted, as the cell state of mixed precision is.
+    assert _recurrent.lstm_cell(gt.zeros(2, 12), gt.zeros(2, 3, dtype=gt.float64))[0].dtype == gt.float64
 
 
 # Norms ----------------------------------------------------------------------------------------------------------------

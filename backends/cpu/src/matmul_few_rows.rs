@@ -297,8 +297,8 @@ impl FewRows {
             let (own, f) =
                 if column + at_once <= columns { (at_once, loops.together[m - 1]) } else { (1, loops.single[m - 1]) };
             let right = b.at(0, first + column, size_of::<S>()).ptr.cast_const().cast::<S>();
-            // SAFETY: rows and columns have `k` terms, whose elements are contiguous, and `to` has `m` rows of `columns`
-            // sums, `to_step` elements apart, which nothing else writes.
+            // SAFETY: rows and columns have `k` terms, whose elements are contiguous, and `to` has `m` rows of
+            // `columns` sums, `to_step` elements apart, which nothing else writes.
             unsafe { f(k, a.ptr.cast_const().cast(), a.row_step, right, b.column_step, to.add(column), to_step) };
             column += own;
         }

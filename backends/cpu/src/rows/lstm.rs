@@ -70,7 +70,8 @@ impl CpuBackend {
             return Ok(result);
         }
         let work = LstmCell { gates: self.source(&gates), cell: self.source(&cell), to: self.sink(&result), size };
-        // SAFETY: operands and result are contiguous, of the shapes that inference checked; `result` was just allocated.
+        // SAFETY: operands and result are contiguous, of the shapes that inference checked, and `result` was just
+        // allocated.
         unsafe { run::<R, _>(&mut self.pool, self.level, &work, (out.shape.numel() / (2 * size), 2 * size), WEIGHT)? };
         Ok(result)
     }
