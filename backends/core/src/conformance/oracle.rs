@@ -345,7 +345,7 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
                     let (row, at) = (i / (2 * size), i % size);
                     let sum = |index: usize| gates.float(row * 4 * size + index * size + at);
                     let after = open(sum(1)) * cell.float(row * size + at) + open(sum(0)) * sum(2).tanh();
-                    if i / size % 2 == 0 { open(sum(3)) * after.tanh() } else { after }
+                    if (i / size).is_multiple_of(2) { open(sum(3)) * after.tanh() } else { after }
                 }),
             ))
         }
