@@ -459,7 +459,6 @@ macro_rules! totals {
     ($($name:ident($v:ident) -> $e:ty: $x:ident => $sum:expr;)*) => {$(
         /// # Safety
         /// The machine has the instructions of the register.
-        #[cfg(target_arch = "x86_64")]
         #[inline(always)]
         unsafe fn $name($x: std::arch::x86_64::$v) -> $e {
             use std::arch::x86_64::*;
