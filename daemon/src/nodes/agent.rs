@@ -7,7 +7,6 @@ use super::life_port;
 use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::server::GRACE;
 use crate::devices;
-use crate::worker::process::message::Message;
 use crate::worker::process::rank_messages::messages_for;
 use crate::worker::rank_assignment::{LocalRank, RankAssignment};
 use gt_backend::Site;
@@ -370,11 +369,6 @@ impl Agent {
             }
             LinkFrame::Message(text) => {
                 let message: ToNode = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-                let letter = |state: &AgentState, worker: u32, message| {
-                    if let Some(hosted) = state.workers.get(&worker) {
-                        hosted.command(HostCommand::Letter(message, None));
-                    }
-                };
                 match message {
                     ToNode::Start { worker, life, info, device, number } => {
                         let Some(link) = state.link.clone() else { return Ok(()) };
@@ -391,7 +385,11 @@ impl Agent {
                             hosted.add_arena(session, number, bytes)?;
                         }
                     }
-                    ToNode::Outdated { worker } => letter(&state, worker, Message::Outdated),
+                    ToNode::Outdated { worker, session, number, ended } => {
+                        if let Some(hosted) = state.workers.get(&worker) {
+                            hosted.forget_arena(session, number, ended);
+                        }
+                    }
                     ToNode::Rank { worker, rank } => state.assign(worker, *rank),
                     ToNode::Cancel { worker, session, below } => {
                         if let Some(hosted) = state.workers.get(&worker) {

@@ -71,10 +71,10 @@ pub struct HostedWorker {
 /// process is ready.
 type Memory = Arc<Mutex<Option<(String, Arc<OwnedFd>)>>>;
 
-/// The sessions' arenas, by session and number.
-type Arenas = Arc<Mutex<HashMap<(u64, u32), Arena>>>;
+/// The sessions' arenas, by session and number; none for one that was given back before it came.
+type Arenas = Arc<Mutex<HashMap<(u64, u32), Option<Arena>>>>;
 
-fn lock(arenas: &Arenas) -> MutexGuard<'_, HashMap<(u64, u32), Arena>> {
+fn lock(arenas: &Arenas) -> MutexGuard<'_, HashMap<(u64, u32), Option<Arena>>> {
     arenas.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -131,9 +131,15 @@ impl HostedWorker {
     /// The system has no memory or descriptor left.
     pub fn add_arena(&self, session: u64, number: u32, bytes: u64) -> Result<(), String> {
         let (arena, fd) = Arena::create(bytes).map_err(|error| format!("an arena of {bytes} bytes: {error}"))?;
-        lock(&self.arenas).insert((session, number), arena);
+        lock(&self.arenas).insert((session, number), Some(arena));
         self.command(HostCommand::Letter(Message::Arena { session, number, bytes }, Some(Arc::new(fd))));
         Ok(())
+    }
+
+    /// Notes that an arena does not come, as it was given back; with `ended` because its session has ended.
+    pub fn forget_arena(&self, session: u64, number: u32, ended: bool) {
+        lock(&self.arenas).insert((session, number), None);
+        self.command(HostCommand::Letter(Message::Outdated { session, number, ended }, None));
     }
 
     /// Writes bytes that a step reads.
@@ -141,7 +147,7 @@ impl HostedWorker {
     /// # Errors
     /// There is no such range of an arena.
     pub fn data(&self, (session, arena, offset): (u64, u32, u64), bytes: &[u8]) -> Result<(), String> {
-        let Some(arena) = lock(&self.arenas).get(&(session, arena)).cloned() else { return Ok(()) };
+        let Some(Some(arena)) = lock(&self.arenas).get(&(session, arena)).cloned() else { return Ok(()) };
         arena.copy_out(offset, bytes).map_err(|error| error.to_string())
     }
 }
@@ -296,7 +302,7 @@ impl Serving {
                 StepPart::Transfer { session } => {
                     if let Command::Fetch { to, .. } = wire::decode(&[*slot])? {
                         let arena = lock(&self.arenas).get(&(session, u32::try_from(to.segment)?)).cloned();
-                        let arena = arena.ok_or("a fetch into an arena that is not there")?;
+                        let Some(arena) = arena.ok_or("a fetch into an arena that is not there")? else { continue };
                         let range = arena.range(to.offset_bytes, to.len_bytes)?;
                         if let Some(last) = self.in_flight.back_mut() {
                             *last = Some(FetchInFlight { session, to, range });

@@ -103,10 +103,16 @@ pub enum ToNode {
         /// The arena's length.
         bytes: u64,
     },
-    /// In place of an arena whose session ended before.
+    /// In place of an arena that was given back before.
     Outdated {
         /// The worker.
         worker: u32,
+        /// The session's number.
+        session: u64,
+        /// The arena's number.
+        number: u32,
+        /// Whether the session has ended.
+        ended: bool,
     },
     /// The rank as which a worker is to join a group.
     Rank {

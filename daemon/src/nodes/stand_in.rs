@@ -66,8 +66,8 @@ pub struct StandIn {
 struct StandInState {
     /// The worker's lane, once it is ready.
     lane: Option<Arc<Lane>>,
-    /// The arenas of all sessions, by session and number.
-    arenas: HashMap<(u64, u32), Arena>,
+    /// The arenas of all sessions, by session and number; none for one that was given back before it came.
+    arenas: HashMap<(u64, u32), Option<Arena>>,
     /// The connection with the daemon.
     socket: Option<Arc<Socket>>,
     /// The node's events before the worker is ready, until the worker's thread takes them.
@@ -161,7 +161,7 @@ impl StandIn {
     /// There is no such range of an arena.
     pub fn data(&self, (session, arena, offset): (u64, u32, u64), bytes: &[u8]) -> Result<(), String> {
         // The session may have ended meanwhile.
-        let Some(arena) = self.lock().arenas.get(&(session, arena)).cloned() else { return Ok(()) };
+        let Some(Some(arena)) = self.lock().arenas.get(&(session, arena)).cloned() else { return Ok(()) };
         arena.copy_out(offset, bytes).map_err(|error| error.to_string())
     }
 
@@ -312,9 +312,8 @@ impl StandIn {
     fn send_read(&self, session: u64, slot: &Slot) -> Result<(), Box<dyn Error>> {
         let Command::Write { from, .. } = wire::decode(&[*slot])? else { return Ok(()) };
         let arena = u32::try_from(from.segment)?;
-        let Some(memory) = self.lock().arenas.get(&(session, arena)).cloned() else {
-            return Err("a write from an arena that is not there".into());
-        };
+        let known = self.lock().arenas.get(&(session, arena)).cloned();
+        let Some(memory) = known.ok_or("a write from an arena that is not there")? else { return Ok(()) };
         let range = memory.range(from.offset_bytes, from.len_bytes)?;
         let mut bytes = vec![0; DATA_BYTES_MAX.min(range.len())];
         let mut offset = from.offset_bytes;
@@ -332,10 +331,13 @@ impl StandIn {
         match gt_protocol::link::recv(socket, MESSAGE_FDS_MAX, REPLY_DEADLINE)? {
             (Message::Arena { session, number, bytes }, fds) => {
                 let fd = fds.into_iter().next().ok_or("an arena without its memory")?;
-                self.lock().arenas.insert((session, number), Arena::map(fd, bytes)?);
+                self.lock().arenas.insert((session, number), Some(Arena::map(fd, bytes)?));
                 Ok(send_message(&self.link, &ToNode::Arena { worker, session, number, bytes })?)
             }
-            (Message::Outdated, _) => Ok(send_message(&self.link, &ToNode::Outdated { worker })?),
+            (Message::Outdated { session, number, ended }, _) => {
+                self.lock().arenas.insert((session, number), None);
+                Ok(send_message(&self.link, &ToNode::Outdated { worker, session, number, ended })?)
+            }
             _ => Err("a message that comes at another time".into()),
         }
     }

@@ -223,7 +223,13 @@ impl PortTransport {
                 }
                 Ok(())
             }
-            Message::Outdated => Ok(()),
+            Message::Outdated { session, ended, .. } => {
+                // The cancellation that was sent when the session ended comes another way, perhaps later.
+                if ended {
+                    self.cancellations.of(session).cancel_all();
+                }
+                Ok(())
+            }
             Message::Start { .. } | Message::Rank { .. } | Message::Memory | Message::Network { .. } => {
                 Err("a message that comes at another time".into())
             }
@@ -314,5 +320,30 @@ impl Transport for PortTransport {
     fn rank(&mut self) -> Option<RankAssignment> {
         let failed = |error| tracing::error!(target: "gtd::worker", %error, "a place in a group could not be taken");
         self.take_rank().map_err(failed).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gt_shm::DaemonPort;
+
+    /// The cancellation of a session that has ended comes by another socket, and may be late: the steps must be skipped
+    /// already when they are read after the message in place of an arena, since they may name the arena.
+    #[test]
+    fn the_steps_of_an_ended_session_are_skipped_where_its_arena_does_not_come() {
+        let (daemon, socket) = Socket::pair().unwrap();
+        let (_daemon_port, fds) = DaemonPort::create(64, 64).unwrap();
+        let (reports, steps) = ClientPort::connect(fds, 64, 64).unwrap().split();
+        let (sessions, users, cancellations) = (HashMap::new(), HashMap::new(), Cancellations::default());
+        let mut transport =
+            PortTransport { socket, steps, reports, registered: Box::new(|| ()), sessions, users, cancellations };
+        let (ended, open) = (transport.open(1, None), transport.open(2, None));
+        for (session, has_ended) in [(1, true), (2, false)] {
+            let message = Message::Outdated { session, number: 0, ended: has_ended };
+            gt_protocol::link::send(&daemon, &message, &[], NAP).unwrap();
+            transport.take_message().unwrap();
+        }
+        assert!(ended.cancellation.covers_all() && !open.cancellation.covers_all());
     }
 }

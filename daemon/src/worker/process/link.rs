@@ -393,9 +393,13 @@ impl ProcessLink {
 
     /// Takes the memory out of messages that are still to be sent: a process that takes none for long must not keep the
     /// memory of sessions that have ended, or have returned it.
-    fn forget_letters(&mut self, is_outdated: impl Fn(&Message) -> bool) {
-        for letter in self.letters.iter_mut().filter(|letter| is_outdated(&letter.message)) {
-            *letter = Letter { message: Message::Outdated, fd: None };
+    fn forget_arenas(&mut self, ended: bool, is_outdated: impl Fn(u64, u32) -> bool) {
+        for letter in &mut self.letters {
+            if let Message::Arena { session, number, .. } = letter.message
+                && is_outdated(session, number)
+            {
+                *letter = Letter { message: Message::Outdated { session, number, ended }, fd: None };
+            }
         }
     }
 
@@ -493,9 +497,7 @@ impl WorkerLink for ProcessLink {
     fn drop_arena(&mut self, owner: SessionSlot, number: u32) -> Option<Arena> {
         let opened = self.sessions.get_mut(&owner.session)?;
         drop(opened.arenas.get_mut(number as usize)?.take()?);
-        self.forget_letters(|message| {
-            matches!(message, Message::Arena { session, number: of, .. } if (*session, *of) == (owner.session, number))
-        });
+        self.forget_arenas(false, |session, of| (session, of) == (owner.session, number));
         self.control(owner, StepKind::DropArena { number });
         None
     }
@@ -505,9 +507,7 @@ impl WorkerLink for ProcessLink {
             if let Some(child) = &self.child {
                 life::cancel_below(&child.cancellations, owner.session, TensorId::MAX);
             }
-            self.forget_letters(
-                |message| matches!(message, Message::Arena { session, .. } if *session == owner.session),
-            );
+            self.forget_arenas(true, |session, _| session == owner.session);
             self.control(owner, StepKind::Close);
         }
     }

@@ -38,8 +38,15 @@ pub enum Message {
         /// The arena's length.
         bytes: u64,
     },
-    /// In place of an arena whose session ended before the process could take it.
-    Outdated,
+    /// In place of an arena that was given back before the process could take it.
+    Outdated {
+        /// The session's number.
+        session: u64,
+        /// The arena's number.
+        number: u32,
+        /// Whether the session has ended: its steps, which may name the arena, are skipped.
+        ended: bool,
+    },
     /// The rank as which the worker is to join a group, with the descriptor of the group's memory.
     #[serde(rename = "Place")]
     Rank {
