@@ -35,6 +35,7 @@ mod matmul;
 mod matmul_few_rows;
 #[cfg(target_arch = "x86_64")]
 mod matmul_half;
+mod matmul_small;
 mod memory;
 mod movement;
 mod pooling;

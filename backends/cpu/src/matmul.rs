@@ -7,6 +7,7 @@ use crate::kernels::SimdLevel;
 use crate::matmul_few_rows::{FewRows, ROWS_MAX, TERMS_MIN};
 #[cfg(target_arch = "x86_64")]
 use crate::matmul_half::{HalfMatmul, Packing};
+use crate::matmul_small::SmallProduct;
 use crate::strided::{BiasRow, StridedMatrix};
 use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
@@ -14,7 +15,6 @@ use gemm_common::Parallelism;
 use gt_backend::{ExecError, Loops};
 use gt_ops::math::Int;
 use gt_ops::{DType, Meta, RANK_MAX, Shape};
-use std::ops::{AddAssign, Mul};
 use std::sync::OnceLock;
 
 /// Multiply-adds of one thread per nanosecond, of floats, and of integers for each byte of a vector of them.
@@ -42,10 +42,6 @@ const TERMS_MAX: usize = 512;
 /// more.
 const PRODUCTS_MAX: usize = 64 << 20;
 const NARROW_SIDE: usize = 128;
-/// A product of floats with at most so many rows, columns and terms, and with at most so many multiply-adds, is
-/// computed by loops.
-const SMALL_SIDE_MAX: usize = 16;
-const SMALL_PRODUCTS_MAX: usize = 1024;
 /// Threads divide a product at multiples of this many rows or columns.
 const BLOCK: usize = 64;
 
@@ -219,18 +215,16 @@ unsafe fn block(
     rows_in_registers: bool,
     onto: bool,
 ) {
-    if dtype.is_float() && m.max(n).max(k) <= SMALL_SIDE_MAX && m * n * k <= SMALL_PRODUCTS_MAX {
-        // SAFETY: the matrices are valid for `m`, `n` and `k`, none of which is more than `SMALL_SIDE_MAX`.
-        return unsafe {
-            match (dtype.size(), n) {
-                (4, ..=4) => small::<f32, 4>((m, n, k), matrices, onto),
-                (4, ..=8) => small::<f32, 8>((m, n, k), matrices, onto),
-                (4, _) => small::<f32, SMALL_SIDE_MAX>((m, n, k), matrices, onto),
-                (_, ..=4) => small::<f64, 4>((m, n, k), matrices, onto),
-                (_, ..=8) => small::<f64, 8>((m, n, k), matrices, onto),
-                _ => small::<f64, SMALL_SIDE_MAX>((m, n, k), matrices, onto),
-            }
-        };
+    // SAFETY: the contract is the same, and this machine has the level.
+    let is_done = unsafe {
+        match dtype {
+            DType::F32 | DType::C64 => f32::multiply(best_level(), (m, n, k), matrices, onto),
+            DType::F64 | DType::C128 => f64::multiply(best_level(), (m, n, k), matrices, onto),
+            _ => false,
+        }
+    };
+    if is_done {
+        return;
     }
     // The kernels hold several elements of a column in a register. To hold several elements of a row instead, they
     // compute the transposed product b^T a^T = (a b)^T.
@@ -275,45 +269,6 @@ unsafe fn block(
         // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract, and this machine has the
         // level.
         _ => unsafe { integer_product(best_level(), dtype)((m, n, k), [out, left, right]) },
-    }
-}
-
-/// A small product by loops, which take less time than the calls of a kernel: 4 by 4 by 4 takes it 270 ns.
-///
-/// # Safety
-/// Same as for [`one`]; no side is longer than [`SMALL_SIDE_MAX`], and the result has at most `W` columns.
-unsafe fn small<T: Copy + Default + AddAssign + Mul<Output = T>, const W: usize>(
-    (m, n, k): (usize, usize, usize),
-    [out, a, b]: [StridedMatrix; 3],
-    onto: bool,
-) {
-    let at = |matrix: StridedMatrix, row, column| matrix.at(row, column, size_of::<T>()).ptr.cast::<T>();
-    let mut right = [[T::default(); W]; SMALL_SIDE_MAX];
-    for (term, right) in right[..k].iter_mut().enumerate() {
-        for (column, element) in right[..n].iter_mut().enumerate() {
-            // SAFETY: `term < k` and `column < n`, for which `b` is valid.
-            *element = unsafe { at(b, term, column).read() };
-        }
-    }
-    for row in 0..m {
-        let mut sums = [T::default(); W];
-        if onto {
-            for (column, sum) in sums[..n].iter_mut().enumerate() {
-                // SAFETY: `row < m` and `column < n`, for which the result is valid and initialised.
-                *sum = unsafe { at(out, row, column).read() };
-            }
-        }
-        for (term, right) in right[..k].iter().enumerate() {
-            // SAFETY: `row < m` and `term < k`, for which `a` is valid.
-            let left = unsafe { at(a, row, term).read() };
-            for (sum, right) in sums.iter_mut().zip(right) {
-                *sum += left * *right;
-            }
-        }
-        for (column, sum) in sums[..n].iter().enumerate() {
-            // SAFETY: `row < m` and `column < n`, for which the result is valid, and which overlaps no operand.
-            unsafe { at(out, row, column).write(*sum) };
-        }
     }
 }
 
@@ -713,7 +668,9 @@ impl ProductMatrices {
     /// The matrices of one batch.
     fn of_batch(&self, i: usize) -> [StridedMatrix; 3] {
         let mut offsets = [0; 3];
-        if self.batches > 1 {
+        if self.batches > 1 && self.batch.sizes().len() == 1 {
+            offsets = self.batch.inner_strides().map(|step| i as isize * step);
+        } else if self.batches > 1 {
             self.batch.for_runs(i, i + 1, |run| offsets = run.offsets);
         }
         std::array::from_fn(|i| {
