@@ -34,7 +34,7 @@ pub(crate) fn coordinates(input: Expr<'_>) -> Result<Vec<Expr<'_>>> {
 }
 
 /// The positions of the true elements of a flattened mask.
-fn true_places(mask: Expr<'_>) -> Result<Expr<'_>> {
+pub(crate) fn true_places(mask: Expr<'_>) -> Result<Expr<'_>> {
     Ok(places(flat(mask)?)?.squeeze(&[1]))
 }
 

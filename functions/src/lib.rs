@@ -12,6 +12,7 @@
 #![expect(clippy::too_many_arguments, clippy::extra_unused_lifetimes, non_snake_case, reason = "PyTorch's signatures")]
 
 pub mod activations;
+pub mod advanced_indexing;
 pub mod aten;
 pub mod attention;
 pub mod boxes;

@@ -8,6 +8,7 @@
 //! [`data`] conversion from and to lists and NumPy arrays, and [`host_array`] NumPy arrays that share memory with
 //! tensors.
 
+mod advanced_index;
 mod array_struct;
 mod autocast;
 mod autograd;

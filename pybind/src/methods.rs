@@ -1,5 +1,6 @@
 //! Properties and methods of tensors that are about handles, bytes and dtypes: the others are declared.
 
+use crate::advanced_index;
 use crate::convert::{PyOperand, operand};
 use crate::data;
 use crate::device::{self, DeviceArg, MetaDevice, PyDevice};
@@ -262,12 +263,12 @@ impl PyTensor {
                 let view = slf.get().view_of(py, false, |g, v| build::index(g, v, &parts))?;
                 Ok(Bound::new(py, view)?.into_any())
             }
-            None => index::advanced_get(slf, index),
+            None => Ok(advanced_index::get(slf, index)?.into_any()),
         }
     }
     fn __setitem__(slf: &Bound<'_, Self>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
-        let Some(parts) = index::parts(index)? else { return index::advanced_set(slf, index, value) };
+        let Some(parts) = index::parts(index)? else { return advanced_index::set(slf, index, value) };
         let allowed = slf.get().read(py).check_in_place();
         if allowed.is_err() {
             // An index out of range is the first error, as in PyTorch.
@@ -418,7 +419,7 @@ impl PyTensor {
     ///     tensor([[1., 2.],
     ///             [1., 2.]])
     #[pyo3(signature = (source, non_blocking=false))]
-    fn copy_<'py>(
+    pub fn copy_<'py>(
         slf: &Bound<'py, Self>,
         source: &Bound<'py, PyAny>,
         non_blocking: bool,
@@ -733,6 +734,7 @@ fn result_type(py: Python<'_>, tensor1: &Bound<'_, PyAny>, tensor2: &Bound<'_, P
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(operators::elementwise, module)?)?;
     module.add_function(wrap_pyfunction!(operators::along_axis, module)?)?;
+    module.add_function(wrap_pyfunction!(advanced_index::index_put, module)?)?;
     module.add_function(wrap_pyfunction!(operators::set_leaf_updates, module)?)?;
     module.add_function(wrap_pyfunction!(result_type, module)?)
 }

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from gt import _gt, _indexing
+from gt import _gt
 from gt._functions import top
 from gt._gt import Tensor
 from gt._layouts import contiguous_format, preserve_format
@@ -71,7 +71,7 @@ def index_put(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, a
         >>> gt.zeros(3).index_put((gt.tensor([0, 0, 2]),), gt.tensor(1.0), accumulate=True)
         tensor([2., 0., 1.])
     """
-    return _indexing.index_put(input, indices, values, accumulate)
+    return _gt.index_put(input, indices, values, accumulate)
 
 
 def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:

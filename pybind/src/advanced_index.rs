@@ -1,0 +1,349 @@
+//! Advanced indices: `x[index]` with index tensors, arrays, lists or masks among its parts, which make the result a
+//! copy. The basic parts are applied first and give a view; [`advanced_indexing`] picks the elements of it.
+
+use crate::array_struct::{ArrayStruct, is_ndarray};
+use crate::convert;
+use crate::data;
+use crate::error::OrRaise;
+use crate::index::{self, IndexParts};
+use crate::tensor::{PyTensor, build_from};
+use gt_client::{Repeats, Tensor};
+use gt_functions::advanced_indexing::{self, Part, Picks};
+use gt_functions::declaration::TensorOrNumber;
+use gt_ops::build::{self, Index};
+use gt_ops::error::Result as OpResult;
+use gt_ops::expr::{Builder, Expr};
+use gt_ops::{DType, Graph, Scalar, Shape, Val};
+use pyo3::exceptions::PyIndexError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
+
+/// A shorter list counts as a tuple unless all its items are numbers, as in PyTorch.
+const TUPLE_LEN_END: usize = 32;
+
+/// An advanced part of an index.
+enum Advanced {
+    /// The tensor of this number, with indices.
+    Indices(usize),
+    /// The tensor of this number, a mask.
+    Mask(usize),
+    /// Indices that this process knows.
+    Known(Vec<i64>, Shape),
+    /// A mask that this process knows.
+    KnownMask(Vec<bool>, Shape),
+}
+
+/// A parsed index.
+struct AdvancedIndex {
+    /// The basic parts, in which `:` stands for each axis of an advanced one.
+    basic: IndexParts,
+    /// The advanced parts, each with its first axis in the view of the basic ones.
+    parts: Vec<(usize, Advanced)>,
+    tensors: Vec<Tensor>,
+}
+
+/// Any part of an index. An advanced one comes with the number of axes that it consumes.
+enum AnyPart {
+    Basic(Index),
+    Advanced(Advanced, usize),
+}
+
+fn shape_of(dims: &[usize]) -> PyResult<Shape> {
+    Shape::new(dims).map_err(crate::error::raise_op)
+}
+
+fn wrong_dtype() -> PyErr {
+    PyIndexError::new_err("tensors used as indices must be long, int, byte or bool tensors")
+}
+
+/// Whether `np.isscalar` is true of an object.
+fn is_scalar(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static GENERIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    Ok(object.is_instance_of::<PyInt>()
+        || object.is_instance_of::<PyFloat>()
+        || object.is_instance_of::<PyString>()
+        || object.is_instance_of::<PyComplex>()
+        || object.is_instance(GENERIC.import(object.py(), "numpy", "generic")?)?)
+}
+
+/// The integers of an array's memory.
+fn integers(bytes: &[u8], dtype: DType) -> Option<Vec<i64>> {
+    macro_rules! numbers {
+        ($t:ty) => {
+            bytes.as_chunks::<{ size_of::<$t>() }>().0.iter().map(|x| <$t>::from_le_bytes(*x) as i64).collect()
+        };
+    }
+    Some(match dtype {
+        DType::U8 => numbers!(u8),
+        DType::I8 => numbers!(i8),
+        DType::I16 => numbers!(i16),
+        DType::U16 => numbers!(u16),
+        DType::I32 => numbers!(i32),
+        DType::U32 => numbers!(u32),
+        DType::I64 => numbers!(i64),
+        DType::U64 => numbers!(u64),
+        _ => return None,
+    })
+}
+
+impl AdvancedIndex {
+    fn of(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>) -> PyResult<AdvancedIndex> {
+        let mut parsed = AdvancedIndex { basic: IndexParts::new(), parts: Vec::new(), tensors: Vec::new() };
+        let mut all = Vec::new();
+        let is_short = |list: &Bound<'_, PyList>| list.len() < TUPLE_LEN_END;
+        if let Ok(tuple) = index.cast::<PyTuple>() {
+            for part in tuple.iter_borrowed() {
+                all.push(parsed.part(&part)?);
+            }
+        } else if let Ok(list) = index.cast::<PyList>()
+            && is_short(list)
+            && !list.iter().map(|item| is_scalar(&item)).collect::<PyResult<Vec<bool>>>()?.iter().all(|scalar| *scalar)
+        {
+            for part in list.iter() {
+                all.push(parsed.part(&part)?);
+            }
+        } else {
+            all.push(parsed.part(index)?);
+        }
+        let shape = x.get().read(x.py()).meta().shape;
+        parsed.place(all, &shape)?;
+        Ok(parsed)
+    }
+
+    /// Gives each part its axes.
+    fn place(&mut self, all: Vec<AnyPart>, shape: &Shape) -> PyResult<()> {
+        let consumed = |part: &AnyPart| match part {
+            AnyPart::Basic(Index::At(_) | Index::Range { .. }) => 1,
+            AnyPart::Basic(Index::NewAxis | Index::Ellipsis) => 0,
+            AnyPart::Advanced(_, axes) => *axes,
+        };
+        let Some(free) = shape.rank().checked_sub(all.iter().map(consumed).sum()) else {
+            return Err(PyIndexError::new_err(format!("too many indices for tensor of dimension {}", shape.rank())));
+        };
+        if all.iter().filter(|part| matches!(part, AnyPart::Basic(Index::Ellipsis))).count() > 1 {
+            return Err(PyIndexError::new_err("an index can only have a single ellipsis ('...')"));
+        }
+        // The axis of the tensor, and that of the view.
+        let (mut own, mut axis) = (0, 0);
+        for part in all {
+            match part {
+                AnyPart::Basic(part) => {
+                    let (from, to) = match part {
+                        Index::Ellipsis => (free, free),
+                        Index::At(_) => (1, 0),
+                        Index::Range { .. } => (1, 1),
+                        Index::NewAxis => (0, 1),
+                    };
+                    self.basic.push(part);
+                    (own, axis) = (own + from, axis + to);
+                }
+                AnyPart::Advanced(part, 0) => {
+                    // A single bool makes a new axis of size 1 or 0.
+                    self.basic.push(Index::NewAxis);
+                    self.parts.push((axis, part));
+                    axis += 1;
+                }
+                AnyPart::Advanced(mut part, axes) => {
+                    self.basic.extend((0..axes).map(|_| Index::Range { start: None, stop: None, step: None }));
+                    if let Advanced::Known(numbers, _) = &mut part {
+                        in_range(numbers, axis, shape.dims()[own])?;
+                    }
+                    self.parts.push((axis, part));
+                    (own, axis) = (own + axes, axis + axes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, part: &Bound<'_, PyAny>) -> PyResult<AnyPart> {
+        let py = part.py();
+        if let Some(basic) = index::one(part)? {
+            return Ok(AnyPart::Basic(basic));
+        }
+        if let Ok(tensor) = part.cast::<PyTensor>() {
+            return self.tensor(tensor.get().snapshot(py)?);
+        }
+        if let Ok(one) = part.cast::<PyBool>() {
+            return Ok(AnyPart::Advanced(Advanced::KnownMask(vec![one.is_true()], shape_of(&[1])?), 0));
+        }
+        if is_ndarray(part)? || data::is_array(part) {
+            return self.array(part);
+        }
+        if let Ok(list) = part.cast::<PyList>() {
+            let plain = |kind: fn(&Bound<'_, PyAny>) -> bool| list.iter().all(|item| kind(&item));
+            if plain(|item| item.is_exact_instance_of::<PyInt>()) {
+                let numbers: Vec<i64> = list.extract()?;
+                let shape = shape_of(&[numbers.len()])?;
+                return Ok(AnyPart::Advanced(Advanced::Known(numbers, shape), 1));
+            }
+            if plain(|item| item.is_instance_of::<PyTensor>()) {
+                return self.tensor(data::from_python(part, None)?);
+            }
+        }
+        self.array(&py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "array"), (part,))?)
+    }
+
+    fn tensor(&mut self, tensor: Tensor) -> PyResult<AnyPart> {
+        let meta = tensor.meta();
+        let (number, rank) = (self.tensors.len(), meta.shape.rank());
+        self.tensors.push(tensor);
+        match meta.dtype {
+            DType::I64 | DType::I32 => Ok(AnyPart::Advanced(Advanced::Indices(number), 1)),
+            DType::Bool | DType::U8 => Ok(AnyPart::Advanced(Advanced::Mask(number), rank)),
+            _ => Err(wrong_dtype()),
+        }
+    }
+
+    fn array(&mut self, array: &Bound<'_, PyAny>) -> PyResult<AnyPart> {
+        let py = array.py();
+        if !is_ndarray(array)? && data::is_foreign(array) {
+            let read = py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "from_dlpack"), (array,))?;
+            return self.array(&read);
+        }
+        let memory = ArrayStruct::of(array)?;
+        let dtype = memory.dtype.ok_or_else(wrong_dtype)?;
+        let memory = if memory.is_contiguous { memory } else { memory.in_order(array)? };
+        let bytes = memory.as_slice();
+        if dtype == DType::Bool {
+            let bits = bytes.iter().map(|byte| *byte != 0).collect();
+            let dims: &[usize] = if memory.dims.is_empty() { &[1] } else { &memory.dims };
+            return Ok(AnyPart::Advanced(Advanced::KnownMask(bits, shape_of(dims)?), memory.dims.len()));
+        }
+        // `np.array([])` has floats.
+        let is_empty_list = dtype == DType::F64 && memory.dims[..] == [0];
+        let numbers = if is_empty_list { Vec::new() } else { integers(bytes, dtype).ok_or_else(wrong_dtype)? };
+        Ok(AnyPart::Advanced(Advanced::Known(numbers, shape_of(&memory.dims)?), 1))
+    }
+
+    /// The view of the basic parts.
+    fn view<'py>(&self, x: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, PyTensor>> {
+        let is_whole = |part: &Index| match part {
+            Index::Ellipsis => true,
+            Index::Range { start, stop, step } => {
+                start.is_none_or(|start| start == 0)
+                    && stop.is_none_or(|stop| stop == isize::MAX as i64)
+                    && step.is_none_or(|step| step == 1)
+            }
+            Index::At(_) | Index::NewAxis => false,
+        };
+        if self.basic.iter().all(is_whole) {
+            return Ok(x.clone());
+        }
+        Bound::new(x.py(), x.get().view_of(x.py(), false, |g, v| build::index(g, v, &self.basic))?)
+    }
+
+    /// The parts for the function that picks, whose tensors are the last of `vals`.
+    fn of_graph<'g>(&self, g: &'g Builder<'g>, vals: &[Val]) -> Vec<Part<'g>> {
+        let first = vals.len() - self.tensors.len();
+        let mask = |number: usize| -> Expr<'g> {
+            let mask = g.tensor(vals[first + number]).to(DType::Bool);
+            if self.tensors[number].meta().shape.rank() == 0 { mask.reshape(&[1]) } else { mask }
+        };
+        let picks = |part: &Advanced| match part {
+            Advanced::Indices(number) => Picks::Indices(g.tensor(vals[first + number])),
+            Advanced::Mask(number) => Picks::Mask(mask(*number)),
+            Advanced::Known(numbers, shape) => Picks::Known(numbers.clone(), *shape),
+            Advanced::KnownMask(bits, shape) => Picks::KnownMask(bits.clone(), *shape),
+        };
+        self.parts.iter().map(|(axis, part)| Part { axis: *axis, picks: picks(part) }).collect()
+    }
+}
+
+/// Makes the indices of an axis nonnegative.
+///
+/// # Errors
+/// PyTorch's, for one that is out of range.
+fn in_range(numbers: &mut [i64], axis: usize, size: usize) -> PyResult<()> {
+    let len = size as i64;
+    for number in numbers {
+        if !(-len..len).contains(number) {
+            return Err(PyIndexError::new_err(if size == 0 {
+                "index is out of bounds for dimension with size 0".into()
+            } else {
+                format!("index {number} is out of bounds for dimension {axis} with size {size}")
+            }));
+        }
+        *number = if *number < 0 { *number + len } else { *number };
+    }
+    Ok(())
+}
+
+/// `x[index]` for an advanced index.
+pub fn get<'py>(x: &Bound<'py, PyTensor>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTensor>> {
+    let py = x.py();
+    let index = AdvancedIndex::of(x, index)?;
+    let view = index.view(x)?;
+    if index.parts.is_empty() {
+        return Ok(view);
+    }
+    let this = view.get().snapshot(py)?;
+    let tensors: Vec<&Tensor> = std::iter::once(&this).chain(&index.tensors).collect();
+    let picked = |graph: &mut dyn Graph, vals: &[Val]| {
+        let g = Builder::new(graph);
+        let found = advanced_indexing::get(&g, g.tensor(vals[0]), &index.of_graph(&g, vals))?;
+        g.finish(found)
+    };
+    let found = build_from(&tensors, picked, |scope, v| scope.tensor(v)).or_raise()?;
+    Bound::new(py, PyTensor::wrap(found))
+}
+
+/// A copy of `view` with `source` written, or added if `accumulate`, at the advanced parts of an index.
+fn written(
+    view: &Tensor,
+    index: &AdvancedIndex,
+    source: &Result<Tensor, Scalar>,
+    accumulate: bool,
+) -> PyResult<Tensor> {
+    let tensors: Vec<&Tensor> = std::iter::once(view).chain(source.as_ref().ok()).chain(&index.tensors).collect();
+    let put = |graph: &mut dyn Graph, vals: &[Val]| -> OpResult<Val> {
+        let g = Builder::new(graph);
+        let source = source.as_ref().map_or_else(|number| g.number(*number), |_| g.tensor(vals[1]));
+        let parts = index.of_graph(&g, vals);
+        let written = advanced_indexing::put(&g, g.tensor(vals[0]), &parts, TensorOrNumber(source), accumulate)?;
+        g.finish(written)
+    };
+    build_from(&tensors, put, |scope, v| scope.tensor(v)).or_raise()
+}
+
+/// `x[index] = value` for an advanced index. If `x` is a view, its base changes, too.
+pub fn set(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = x.py();
+    let index = AdvancedIndex::of(x, index)?;
+    let view = index.view(x)?;
+    if index.parts.is_empty() {
+        return PyTensor::copy_(&view, value, false).map(drop);
+    }
+    let source = match value.cast::<PyTensor>() {
+        Ok(tensor) => Ok(tensor.get().snapshot(py)?),
+        Err(_) => match convert::number(value)? {
+            Some(number @ (Scalar::Int(_) | Scalar::Float(_) | Scalar::Bool(_))) => Err(number),
+            _ => Ok(data::from_python(value, Some(view.get().read(py).meta().dtype))?),
+        },
+    };
+    view.get().read(py).check_in_place().or_raise()?;
+    let _operation = view.get().read(py).begin_in_place();
+    let this = view.get().snapshot(py)?;
+    let result = written(&this, &index, &source, false)?;
+    view.get().rebind_with(py, result, None, Repeats::Changed)
+}
+
+/// A copy of the input after `copy[indices] = values`, or after `copy[indices] += values` if `accumulate`. `None` keeps
+/// an axis.
+#[pyfunction]
+pub fn index_put(
+    input: &Bound<'_, PyTensor>,
+    indices: &Bound<'_, PyAny>,
+    values: &Bound<'_, PyTensor>,
+    accumulate: bool,
+) -> PyResult<PyTensor> {
+    let py = input.py();
+    let whole = pyo3::types::PySlice::full(py).into_any();
+    let parts = indices.try_iter()?.map(|part| part.map(|part| if part.is_none() { whole.clone() } else { part }));
+    let index = PyTuple::new(py, parts.collect::<PyResult<Vec<_>>>()?)?;
+    let index = AdvancedIndex::of(input, &index)?;
+    let view = index.view(input)?.get().snapshot(py)?;
+    written(&view, &index, &Ok(values.get().snapshot(py)?), accumulate).map(PyTensor::wrap)
+}
