@@ -600,6 +600,47 @@ fn log2_wide(x: f64) -> f64 {
     if x == f64::INFINITY { x } else { log }
 }
 
+/// The parts of fdlibm's `e_log`: k, f, s, f^2 / 2 and r, such that x = 2^k (1 + f) and the logarithm of 1 + f is
+/// f - f^2 / 2 + s (f^2 / 2 + r).
+#[inline(always)]
+fn log_series_f64(x: f64) -> [f64; 5] {
+    let subnormal = x < f64::MIN_POSITIVE;
+    let bits = (if subnormal { x * (1u64 << 54) as f64 } else { x }).to_bits();
+    let bits = bits.wrapping_add((0x3ff0_0000 - 0x3fe6_a09e) << 32);
+    let k = ((bits >> 52) as i32).wrapping_sub(if subnormal { 0x3ff + 54 } else { 0x3ff }) as f64;
+    let f = f64::from_bits((bits & 0x000f_ffff_ffff_ffff).wrapping_add(0x3fe6_a09e << 32)) - 1.0;
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let r = z
+        * poly!(z; 6.666_666_666_666_735_130e-1, 3.999_999_999_940_941_908e-1, 2.857_142_874_366_239_149e-1,
+        2.222_219_843_214_978_396e-1, 1.818_357_216_161_805_012e-1, 1.531_383_769_920_937_332e-1, 1.479_819_860_511_658_591e-1);
+    [k, f, s, 0.5 * f * f, r]
+}
+
+/// `y`, which is the logarithm of `x` if that is positive and finite; else the value there.
+#[inline(always)]
+fn log_at_ends(x: f64, y: f64) -> f64 {
+    let y = if x == f64::INFINITY { x } else { y };
+    let y = if x == 0.0 { f64::NEG_INFINITY } else { y };
+    // The comparison is false for NaN too.
+    if x >= 0.0 { y } else { f64::NAN }
+}
+
+/// The logarithm to a base, of which `two` and `two_low` are that of 2, and `scale` that of e, each in two parts. Both
+/// the logarithm of 1 + f and its product with the scale are computed in two parts, as in FreeBSD's `e_log2` and
+/// `e_log10`.
+#[inline(always)]
+fn log_of_base(x: f64, two: f64, two_low: f64, scale: [f64; 2]) -> f64 {
+    let [k, f, s, half, r] = log_series_f64(x);
+    // Short enough for an exact product with the first part of the scale.
+    let high = f64::from_bits((f - half).to_bits() & 0xffff_ffff_0000_0000);
+    let low = (f - high) - half + s * (half + r);
+    let whole = k * two;
+    let (main, rest) = (high * scale[0], k * two_low + (low + high) * scale[1] + low * scale[0]);
+    let sum = whole + main;
+    log_at_ends(x, rest + ((whole - sum) + main) + sum)
+}
+
 /// As [`log2_wide`], of any f32.
 #[inline(always)]
 fn log2_f32(x: f32) -> f64 {
@@ -666,9 +707,9 @@ impl Real for f32 {
     fn exp2(self) -> Self {
         let x = if self > 129.0 { 129.0 } else { self };
         let x = if x < -151.0 { -151.0 } else { x };
-        let n = x.round_ties_even();
-        let (zero, p) = exp_parts_f32((x - n) * std::f32::consts::LN_2);
-        let n = (n as i32).wrapping_add(zero);
+        let shifted = x + ROUND_F32;
+        let (zero, p) = exp_parts_f32((x - (shifted - ROUND_F32)) * std::f32::consts::LN_2);
+        let n = (shifted.to_bits().wrapping_sub(ROUND_F32.to_bits()) as i32).wrapping_add(zero);
         let half = n >> 1;
         (1.0 + p) * exp2_f32(half) * exp2_f32(n.wrapping_sub(half))
     }
@@ -842,19 +883,20 @@ impl Real for f64 {
     fn exp2(self) -> Self {
         let x = if self > 1025.0 { 1025.0 } else { self };
         let x = if x < -1080.0 { -1080.0 } else { x };
-        let n = x.round_ties_even();
-        let (zero, p) = exp_parts_f64((x - n) * std::f64::consts::LN_2);
-        let n = (n as i32 as i64).wrapping_add(zero);
+        let shifted = x + ROUND_F64;
+        let (zero, p) = exp_parts_f64((x - (shifted - ROUND_F64)) * std::f64::consts::LN_2);
+        let n = (shifted.to_bits().wrapping_sub(ROUND_F64.to_bits()) as i64).wrapping_add(zero);
         let half = n >> 1;
         (1.0 + p) * exp2_f64(half) * exp2_f64(n.wrapping_sub(half))
     }
     #[inline(always)]
     fn log2(self) -> Self {
-        libm::log2(self)
+        log_of_base(self, 1.0, 0.0, [1.442_695_040_721_446_275_71, 1.675_171_316_488_651_183_53e-10])
     }
     #[inline(always)]
     fn log10(self) -> Self {
-        libm::log10(self)
+        const TWO: [f64; 2] = [3.010_299_956_636_117_713_06e-1, 3.694_239_077_158_930_786_16e-13];
+        log_of_base(self, TWO[0], TWO[1], [4.342_944_818_781_688_809_39e-1, 2.508_294_671_164_527_522_98e-11])
     }
     const PERIODIC_MAX: Self = (1 << 30) as f64;
     const QUOTIENT_MAX: Self = (1u64 << 51) as f64;
@@ -879,23 +921,9 @@ impl Real for f64 {
     /// fdlibm's `e_log`.
     #[inline(always)]
     fn ln(self) -> Self {
-        let subnormal = self < f64::MIN_POSITIVE;
-        let bits = (if subnormal { self * (1u64 << 54) as f64 } else { self }).to_bits();
-        let bits = bits.wrapping_add((0x3ff0_0000 - 0x3fe6_a09e) << 32);
-        let k = ((bits >> 52) as i32).wrapping_sub(if subnormal { 0x3ff + 54 } else { 0x3ff }) as f64;
-        let f = f64::from_bits((bits & 0x000f_ffff_ffff_ffff).wrapping_add(0x3fe6_a09e << 32)) - 1.0;
-        let s = f / (2.0 + f);
-        let z = s * s;
-        let r = z
-            * poly!(z; 6.666_666_666_666_735_130e-1, 3.999_999_999_940_941_908e-1, 2.857_142_874_366_239_149e-1,
-            2.222_219_843_214_978_396e-1, 1.818_357_216_161_805_012e-1, 1.531_383_769_920_937_332e-1, 1.479_819_860_511_658_591e-1);
-        let half = 0.5 * f * f;
+        let [k, f, s, half, r] = log_series_f64(self);
         let tail = s.mul_add(half + r, k * 1.908_214_929_270_587_700_02e-10) - half;
-        let y = k.mul_add(6.931_471_803_691_238_164_90e-1, tail + f);
-        let y = if self == f64::INFINITY { self } else { y };
-        let y = if self == 0.0 { f64::NEG_INFINITY } else { y };
-        // The comparison is false for NaN too.
-        if self >= 0.0 { y } else { f64::NAN }
+        log_at_ends(self, k.mul_add(6.931_471_803_691_238_164_90e-1, tail + f))
     }
     #[inline(always)]
     fn sin(self) -> Self {

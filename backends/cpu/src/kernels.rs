@@ -134,6 +134,33 @@ struct WidenF16;
 struct WidenBf16;
 struct NarrowF16;
 struct NarrowBf16;
+/// An [`ExactQuotient`].
+struct OnExact<Q>(Q);
+/// Powers of 2, 3, 1/2, -1 and -2.
+struct Square;
+struct Cube;
+struct Root;
+struct Inverse;
+struct InverseSquare;
+
+macro_rules! powers {
+    ($($name:ident: |$x:ident| $power:expr;)*) => {$(
+        impl<R: Real> Body1<R, R> for $name {
+            #[inline(always)]
+            fn call($x: R) -> R {
+                $power
+            }
+        }
+    )*};
+}
+powers! {
+    Square: |x| x * x;
+    Cube: |x| x * x * x;
+    // A power is positive where its base is -0, and infinite where that is.
+    Root: |x| (if x == -R::INFINITY { R::INFINITY } else { x }).sqrt() + R::ZERO;
+    Inverse: |x| R::ONE / x;
+    InverseSquare: |x| R::ONE / (x * x);
+}
 
 macro_rules! bodies {
     ($($body:ident is $trait:path, $t:ident: $kind:ident: $kernel:ident<$n:literal>::$f:ident($($x:ident),*) -> $o:ty;)*) => {$(
@@ -287,6 +314,57 @@ const QUOTIENT: [Op; 3] = [Op::FloorDivide, Op::Remainder, Op::Fmod];
 /// The number of elements that are checked together for the range in which the vectorised form is accurate. Only those
 /// beyond it are computed again by the standard library's function, so that no result depends on its neighbours.
 const CAREFUL_BLOCK: usize = 1024;
+
+/// A quotient or a remainder of integers below [`EXACT_END`], computed in f64: vectors have no division of integers.
+///
+/// `a / b`, rounded, lies on the same side of every integer as the quotient itself, which differs from them by at least
+/// `1 / b`, while the rounding error is at most `a / b * 2^-53`. The remainder is exact, as all three numbers are.
+trait ExactQuotient {
+    /// The result for the quotient rounded towards 0, the remainder and the divisor.
+    fn of(quotient: f64, remainder: f64, divisor: f64) -> f64;
+}
+struct FloorQuotient;
+struct FloorRemainder;
+struct TruncatedRemainder;
+/// The magnitudes of integers that have such quotients are less than this.
+const EXACT_END: i64 = 1 << 51;
+
+/// Whether a remainder has not the sign of the divisor.
+#[inline(always)]
+fn is_off(remainder: f64, divisor: f64) -> bool {
+    (remainder != 0.0) & ((remainder < 0.0) != (divisor < 0.0))
+}
+impl ExactQuotient for FloorQuotient {
+    #[inline(always)]
+    fn of(quotient: f64, remainder: f64, divisor: f64) -> f64 {
+        if is_off(remainder, divisor) { quotient - 1.0 } else { quotient }
+    }
+}
+impl ExactQuotient for FloorRemainder {
+    #[inline(always)]
+    fn of(_: f64, remainder: f64, divisor: f64) -> f64 {
+        if is_off(remainder, divisor) { remainder + divisor } else { remainder }
+    }
+}
+impl ExactQuotient for TruncatedRemainder {
+    #[inline(always)]
+    fn of(_: f64, remainder: f64, _: f64) -> f64 {
+        remainder
+    }
+}
+impl<Q: ExactQuotient, I: Int> Body2<I, I> for OnExact<Q> {
+    #[inline(always)]
+    fn call(a: I, b: I) -> I {
+        /// Added to a whole number of less than 2^51, it leaves that number in the last bits.
+        const SHIFT: f64 = 6_755_399_441_055_744.0;
+        let (x, y) = (a.to_i64() as f64, b.to_i64() as f64);
+        let quotient = (x / y).trunc();
+        let result = Q::of(quotient, x - quotient * y, y);
+        // As in `Int`, the result is 0 where the divisor is, which callers check.
+        let result = if y == 0.0 { 0.0 } else { result };
+        I::from_i64((result + SHIFT).to_bits().wrapping_sub(SHIFT.to_bits()) as i64)
+    }
+}
 
 /// An element type that a cast converts from or to.
 trait CastElement: Copy {
@@ -513,6 +591,65 @@ macro_rules! level {
                     at += len;
                 }
             }
+            /// A power whose exponent is one of the numbers that have a simpler formula, as in PyTorch.
+            $(#[$enable])*
+            unsafe fn power2<R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s, by which a splat operand is an element.
+                unsafe {
+                    let exponent = if splat & 2 != 0 { operands[1].cast::<R>().read().to_f64() } else { f64::NAN };
+                    match exponent {
+                        2.0 => crate::kernels::map1::<Square, R, R>(out, operands, n),
+                        3.0 => crate::kernels::map1::<Cube, R, R>(out, operands, n),
+                        0.5 => crate::kernels::map1::<Root, R, R>(out, operands, n),
+                        -1.0 => crate::kernels::map1::<Inverse, R, R>(out, operands, n),
+                        -2.0 => crate::kernels::map1::<InverseSquare, R, R>(out, operands, n),
+                        _ => crate::kernels::map2::<OnReals<kernels::Pow>, R, R>(out, operands, splat, n),
+                    }
+                }
+            }
+            /// Quotients of integers; blocks in which all are exact in f64 are computed in vectors of these.
+            $(#[$enable])*
+            unsafe fn exact2<K: IntKernel<2>, Q: ExactQuotient, I: Int>(
+                out: *mut u8,
+                operands: [*const u8; 3],
+                splat: u8,
+                n: usize,
+            ) {
+                let (mut at, size) = (0, size_of::<I>());
+                while at < n {
+                    let len = CAREFUL_BLOCK.min(n - at);
+                    // SAFETY: `at + len <= n`, and by `Kernel`'s contract `out` and each operand that is not splat are
+                    // valid for `n` elements.
+                    unsafe {
+                        let [a, b] = [0, 1].map(|i| operands[i].add(if splat >> i & 1 == 1 { 0 } else { at * size }));
+                        let all = |from: *const u8, i: usize| {
+                            slice::from_raw_parts(from.cast::<I>(), if splat >> i & 1 == 1 { 1 } else { len })
+                        };
+                        let past = |x: &I| (x.to_i64().wrapping_add(EXACT_END) as u64) >= 2 * EXACT_END as u64;
+                        let any_past = |all: &[I]| all.iter().fold(false, |any, x| any | past(x));
+                        let out = out.add(at * size);
+                        if size == 8 && (any_past(all(a, 0)) || any_past(all(b, 1))) {
+                            crate::kernels::map2::<OnInts<K>, I, I>(out, [a, b, b], splat, len);
+                        } else {
+                            crate::kernels::map2::<OnExact<Q>, I, I>(out, [a, b, b], splat, len);
+                        }
+                    }
+                    at += len;
+                }
+            }
+            /// The kernels for [`exact2`], by dtype.
+            fn exact<K: IntKernel<2>, Q: ExactQuotient>(table: &mut [[Option<Kernel>; 10]], op: Op) {
+                for (dtype, kernel) in [
+                    (DType::U8, exact2::<K, Q, u8> as Kernel),
+                    (DType::I8, exact2::<K, Q, i8>),
+                    (DType::I16, exact2::<K, Q, i16>),
+                    (DType::I32, exact2::<K, Q, i32>),
+                    (DType::I64, exact2::<K, Q, i64>),
+                ] {
+                    table[op as usize][dtype as usize] = Some(kernel);
+                }
+            }
             $(#[$enable])*
             unsafe fn real3<K: RealKernel<3>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
@@ -611,6 +748,14 @@ macro_rules! level {
                 let mut elementwise = vec![none; gt_ops::op::WIRE_ID_MAX];
                 for_each_elementwise!(fill_table);
                 fill(&mut elementwise);
+                exact::<kernels::FloorDivide, FloorQuotient>(&mut elementwise, Op::FloorDivide);
+                exact::<kernels::Remainder, FloorRemainder>(&mut elementwise, Op::Remainder);
+                exact::<kernels::Fmod, TruncatedRemainder>(&mut elementwise, Op::Fmod);
+                let powers = &mut elementwise[Op::Pow as usize];
+                for dtype in [DType::F16, DType::BF16, DType::F32] {
+                    powers[dtype as usize] = Some(power2::<f32>);
+                }
+                powers[DType::F64 as usize] = Some(power2::<f64>);
                 KernelTable {
                     elementwise,
                     cast: [
@@ -729,6 +874,61 @@ mod tests {
                 assert_eq!((i32_of_f32(single), i64_of_f32(single)), (single as i32, single as i64), "{single:e}");
             }
             assert_eq!((i32_of_f64(x), i64_of_f64(x)), (x as i32, x as i64), "{x:e}");
+        }
+    }
+
+    /// All pairs of numbers at the ends of the ranges, in blocks of small and of large ones.
+    fn check_quotients<I: Int + std::fmt::Debug>(dtype: DType, numbers: &[i64]) {
+        let pairs: Vec<(I, I)> =
+            numbers.iter().flat_map(|a| numbers.iter().map(|b| (I::from_i64(*a), I::from_i64(*b)))).collect();
+        let (a, b): (Vec<I>, Vec<I>) = pairs.iter().copied().unzip();
+        for level in SimdLevel::available() {
+            let ops: [(Op, fn(I, I) -> I); 3] =
+                [(Op::FloorDivide, I::floor_div), (Op::Remainder, I::floor_rem), (Op::Fmod, I::trunc_rem)];
+            for (op, wanted) in ops {
+                let kernel = KernelTable::of(level).elementwise(op, dtype).unwrap();
+                let mut found = vec![I::ZERO; pairs.len()];
+                let operands = [a.as_ptr().cast(), b.as_ptr().cast(), std::ptr::null()];
+                // SAFETY: all three have as many elements, and the machine has the level.
+                unsafe { kernel(found.as_mut_ptr().cast(), operands, 0, pairs.len()) };
+                for ((a, b), found) in pairs.iter().zip(&found) {
+                    assert_eq!(*found, wanted(*a, *b), "{level:?}: {op:?} of {a:?} and {b:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn quotients_of_integers_are_exact() {
+        let end = EXACT_END - 1;
+        let small = [0, 1, -1, 2, -2, 3, -3, 7, 10, -128, 127, 1 << 31, -(1 << 31), end, -end, end - 1, 1 << 40];
+        let large = [EXACT_END, -EXACT_END, EXACT_END + 1, i64::MAX, i64::MIN, i64::MIN + 1, 3, -1, 0];
+        check_quotients::<i64>(DType::I64, &small);
+        check_quotients::<i64>(DType::I64, &large);
+        check_quotients::<i32>(DType::I32, &[&small[..], &[i64::from(i32::MIN), i64::from(i32::MAX)]].concat());
+        check_quotients::<i16>(DType::I16, &small);
+        check_quotients::<i8>(DType::I8, &small);
+        check_quotients::<u8>(DType::U8, &small);
+    }
+
+    #[test]
+    fn powers_with_a_formula_of_their_own_are_those_of_pow() {
+        let numbers = [0.0, -0.0, 1.0, -1.0, 2.0, -3.0, 0.5, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+        for level in SimdLevel::available() {
+            let kernel = KernelTable::of(level).elementwise(Op::Pow, DType::F64).unwrap();
+            for exponent in [2.0, 3.0, 0.5, -1.0, -2.0, 1.5, 0.0] {
+                let mut found = numbers;
+                let operands = [numbers.as_ptr().cast(), (&raw const exponent).cast(), std::ptr::null()];
+                // SAFETY: the first operand and the result have as many elements, the second is one, and the machine
+                // has the level.
+                unsafe { kernel(found.as_mut_ptr().cast(), operands, 2, numbers.len()) };
+                for (x, found) in numbers.iter().zip(found) {
+                    let wanted = x.powf(exponent);
+                    let same = found.is_nan() && wanted.is_nan() || (found - wanted).abs() <= 1e-15 * wanted.abs();
+                    let signed = found.is_sign_negative() == wanted.is_sign_negative() || wanted.is_nan();
+                    assert!((same || found == wanted) && signed, "{level:?}: {x} to {exponent}: {found}, not {wanted}");
+                }
+            }
         }
     }
 

@@ -7,6 +7,8 @@ use gt_ops::{DType, Meta, Op, RANK_MAX};
 use half::{bf16, f16};
 use std::slice;
 
+/// The most mask elements whose positions are found together.
+const PIECE: usize = 128;
 /// The number of mask elements in a chunk.
 const CHUNK_ELEMENTS: usize = 64 << 10;
 
@@ -114,16 +116,40 @@ impl CpuBackend {
         }
         run_or_not(&mut self.pool, elements * 8, chunks, &|i| {
             let (first, bytes) = part(i);
-            let found = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
-            for (row, (at, _)) in (starts[i]..rows).zip(found) {
+            let (outer, inner) = (shape.rank() - 1, shape.dims()[shape.rank() - 1]);
+            let (mut at, mut row) = (0, starts[i]);
+            while at < bytes.len() && row < rows {
+                // A piece of a line along the last axis: only their last numbers tell its positions apart.
+                let column = (first + at) % inner;
+                let piece = &bytes[at..bytes.len().min(at + (inner - column).min(PIECE))];
+                at += piece.len();
+                let (mut columns, mut found) = ([0i64; PIECE], 0);
+                // Each is written over until it is one of a true element: a branch would be predicted badly.
+                for (column, byte) in (column as i64..).zip(piece) {
+                    columns[found] = column;
+                    found += usize::from(*byte != 0);
+                }
+                let columns = &columns[..found.min(rows - row)];
+                // SAFETY: the rows from `row` on are as many as there are columns and not past the last, and the prefix
+                // sums give each true element its own row of the new result.
+                let to = unsafe { to.get().add(row * shape.rank()) };
+                row += columns.len();
+                if outer == 0 {
+                    // SAFETY: as above; each row is one number.
+                    unsafe { to.copy_from_nonoverlapping(columns.as_ptr(), columns.len()) };
+                    continue;
+                }
                 let mut index = [0i64; RANK_MAX];
-                let mut rest = first + at;
-                for (axis, size) in shape.dims().iter().enumerate().rev() {
+                let mut rest = (first + at - 1) / inner;
+                for (axis, size) in shape.dims()[..outer].iter().enumerate().rev() {
                     index[axis] = (rest % size) as i64;
                     rest /= size;
                 }
-                // SAFETY: `row < rows`, and the prefix sums give each true element its own row of the new result.
-                unsafe { to.get().add(row * shape.rank()).copy_from_nonoverlapping(index.as_ptr(), shape.rank()) };
+                for (row, column) in columns.iter().enumerate() {
+                    index[outer] = *column;
+                    // SAFETY: as above; each row is a number for each axis.
+                    unsafe { to.add(row * shape.rank()).copy_from_nonoverlapping(index.as_ptr(), shape.rank()) };
+                }
             }
         })?;
         for row in total.min(rows)..rows {
