@@ -9,7 +9,7 @@ use crate::masks::masked_fill;
 use gt_ops::build::numbers::checked;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
-use gt_ops::{DType, Meta, Op, OpError, Shape};
+use gt_ops::{DType, Op, OpError, Shape};
 
 /// The advanced parts of an index, in order.
 pub type Parts<'g> = [Part<'g>];
@@ -26,26 +26,20 @@ pub struct Part<'g> {
 pub enum Picks<'g> {
     /// Indices of dtype int64 or int32 into one axis, which may count from the end. Only the daemon knows them.
     Indices(Expr<'g>),
-    /// The numbers of elements of one axis, in row-major order, with their shape. They are in range.
-    Known(Vec<i64>, Shape),
+    /// The numbers of elements in row-major order along so many axes, all in range.
+    Checked(Expr<'g>, usize),
     /// The true elements of a tensor of bools with as many axes as it picks from.
     Mask(Expr<'g>),
-    /// The same with elements that the caller knows, in row-major order, and the shape.
-    KnownMask(Vec<bool>, Shape),
 }
 
 impl Picks<'_> {
     /// The number of axes that the part picks from.
     fn axes(&self) -> Result<usize> {
         match self {
-            Picks::Indices(_) | Picks::Known(..) => Ok(1),
+            Picks::Indices(_) => Ok(1),
+            Picks::Checked(_, axes) => Ok(*axes),
             Picks::Mask(mask) => mask.rank(),
-            Picks::KnownMask(_, shape) => Ok(shape.rank()),
         }
-    }
-
-    fn is_mask(&self) -> bool {
-        matches!(self, Picks::Mask(_) | Picks::KnownMask(..))
     }
 }
 
@@ -63,8 +57,8 @@ struct Merged<'g> {
 
 impl<'g> Merged<'g> {
     fn new(g: &'g Builder<'g>, view: Expr<'g>, parts: &Parts<'g>) -> Result<Merged<'g>> {
-        if let [Part { axis, picks: Picks::Indices(_) | Picks::Known(..) }] = parts {
-            let positions = positions(g, view, &parts[0])?;
+        if let [Part { axis, picks: Picks::Indices(_) | Picks::Checked(_, 1) }] = parts {
+            let positions = positions(view, &parts[0])?;
             let shape = positions.shape()?;
             return Ok(Merged { flat: view, axis: *axis, positions: vector(positions)?, shape, order: None });
         }
@@ -129,7 +123,7 @@ fn vector(tensor: Expr<'_>) -> Result<Expr<'_>> {
 /// The positions along the merged axis, as a vector, and their shape. `sizes` are the products of the sizes of each
 /// part's axes.
 fn combined<'g>(g: &'g Builder<'g>, view: Expr<'g>, parts: &Parts<'g>, sizes: &[usize]) -> Result<(Expr<'g>, Shape)> {
-    let all = parts.iter().map(|part| positions(g, view, part)).collect::<Result<Vec<_>>>()?;
+    let all = parts.iter().map(|part| positions(view, part)).collect::<Result<Vec<_>>>()?;
     let shapes = all.iter().map(|positions| positions.shape()).collect::<Result<Vec<Shape>>>()?;
     let broadcast = shapes.iter().skip(1).try_fold(shapes[0], |shape, other| shape.broadcast(other));
     let Ok(shape) = broadcast else {
@@ -158,29 +152,16 @@ fn combined<'g>(g: &'g Builder<'g>, view: Expr<'g>, parts: &Parts<'g>, sizes: &[
 }
 
 /// The indices that a part picks along the axes that it consumes. Those of a tensor may count from the end.
-fn positions<'g>(g: &'g Builder<'g>, view: Expr<'g>, part: &Part<'g>) -> Result<Expr<'g>> {
-    let of_axis = |count: usize| match view.shape()?.dims()[part.axis] {
-        0 if count > 0 => Err(OpError::index("index is out of bounds for dimension with size 0")),
-        _ => Ok(()),
-    };
+fn positions<'g>(view: Expr<'g>, part: &Part<'g>) -> Result<Expr<'g>> {
     match &part.picks {
-        Picks::Indices(indices) => {
-            of_axis(indices.numel()?)?;
-            Ok(indices.to(DType::I64))
+        Picks::Indices(indices) if view.shape()?.dims()[part.axis] == 0 && indices.numel()? > 0 => {
+            Err(OpError::index("index is out of bounds for dimension with size 0"))
         }
-        Picks::Known(numbers, shape) => {
-            of_axis(numbers.len())?;
-            let sizes: Vec<i64> = shape.dims().iter().map(|size| *size as i64).collect();
-            Ok(g.ints(numbers, &sizes))
-        }
+        Picks::Indices(indices) => Ok(indices.to(DType::I64)),
+        Picks::Checked(positions, _) => Ok(*positions),
         Picks::Mask(mask) => {
-            check_mask(view, part.axis, &mask.shape()?)?;
+            check_mask(&view.shape()?, part.axis, &mask.shape()?)?;
             true_places(*mask)
-        }
-        Picks::KnownMask(bits, shape) => {
-            check_mask(view, part.axis, shape)?;
-            let places: Vec<i64> = (0..).zip(bits).filter(|(_, bit)| **bit).map(|(place, _)| place).collect();
-            Ok(g.ints(&places, &[places.len() as i64]))
         }
     }
 }
@@ -193,12 +174,14 @@ fn looked_up<'g>(g: &'g Builder<'g>, positions: Expr<'g>, axis: usize, size: usi
     Ok(table.with_shape(&along(size)?).gather_wrapped(axis as i64, line).with_shape(&positions.shape()?))
 }
 
-fn check_mask(view: Expr<'_>, axis: usize, mask: &Shape) -> Result<()> {
-    let shape = view.shape()?;
-    match mask.dims().iter().zip(&shape.dims()[axis..]).position(|(own, size)| own != size) {
+/// Checks that a mask has the sizes of a view's axes from `axis` on.
+///
+/// # Errors
+/// PyTorch's, if it has not.
+pub fn check_mask(view: &Shape, axis: usize, mask: &Shape) -> Result<()> {
+    match mask.dims().iter().zip(&view.dims()[axis..]).position(|(own, size)| own != size) {
         Some(at) => Err(OpError::index(format!(
-            "The shape of the mask {mask} at index {at} does not match the shape of the indexed tensor {shape} at index \
-             {}",
+            "The shape of the mask {mask} at index {at} does not match the shape of the indexed tensor {view} at index {}",
             axis + at
         ))),
         None => Ok(()),
@@ -251,7 +234,7 @@ pub fn put<'g>(
         None => (source.dtype()?, source.numel()?, source.rank()?),
     };
     let mask = match parts {
-        [part] if part.picks.is_mask() && !accumulate => Some(part),
+        [Part { axis, picks: Picks::Mask(mask) }] if !accumulate => Some((*axis, *mask)),
         _ => None,
     };
     if given != dtype && !(mask.is_some() && count == 1) {
@@ -262,20 +245,13 @@ pub fn put<'g>(
             given.scalar_type_name()
         )));
     }
-    if let Some(Part { axis, picks }) = mask {
-        let trail = Shape::new(&view.shape()?.dims()[axis + picks.axes()?..])?;
+    if let Some((axis, mask)) = mask {
+        let own = mask.shape()?;
+        check_mask(&view.shape()?, axis, &own)?;
+        let trail = Shape::new(&view.shape()?.dims()[axis + own.rank()..])?;
         // A source that does not vary along the masked axes needs no indices: `where` selects by the mask.
         if count == 1 || rank <= trail.rank() {
-            let mask = match picks {
-                Picks::Mask(mask) => *mask,
-                Picks::KnownMask(bits, shape) => {
-                    let bytes: Vec<u8> = bits.iter().map(|bit| u8::from(*bit)).collect();
-                    g.run(|g| g.upload(Meta::new(*shape, DType::Bool), &bytes))
-                }
-                Picks::Indices(_) | Picks::Known(..) => return Err(OpError::index("an index in place of a mask")),
-            };
-            check_mask(view, *axis, &mask.shape()?)?;
-            let wide = mask.with_shape(&Shape::new(&[mask.shape()?.dims(), &vec![1; trail.rank()]].concat())?);
+            let wide = mask.with_shape(&Shape::new(&[own.dims(), &vec![1; trail.rank()]].concat())?);
             return match (number, count) {
                 (Some(_), _) => masked_fill(g, view, wide, source),
                 (None, 1) => masked_fill(g, view, wide, TensorOrNumber(source.with_shape(&Shape::SCALAR))),

@@ -1,11 +1,15 @@
-//! Resizing by interpolation. Each axis is resampled separately, by a matrix of interpolation weights.
+//! Resizing by interpolation. Each axis is resampled separately, by a matrix of interpolation weights or, if it is long
+//! and each result lies between two elements, from these.
 
 use crate::declaration::functions;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
-use gt_ops::{DType, OpError};
+use gt_ops::{DType, Op, OpError};
 use std::f64::consts::PI;
+
+/// Along an axis of so many elements, points between two of them are computed from these two, not by a matrix.
+const LONG: i64 = 64;
 
 /// A matrix whose rows hold the weights of an axis's elements for each element of the output.
 #[derive(Debug)]
@@ -27,6 +31,22 @@ impl Weights {
         self.numbers.iter_mut().for_each(|weight| *weight = (*weight * scale).round() / scale);
         self
     }
+    /// If each row is a point between two elements: these, and the share of the second.
+    fn pairs(&self) -> Option<(Vec<i64>, Vec<i64>, Vec<f64>)> {
+        let (mut from, mut to, mut shares) = (Vec::new(), Vec::new(), Vec::new());
+        for row in self.numbers.chunks(self.columns.max(1) as usize) {
+            let mut places = (0..).zip(row).filter(|(_, weight)| **weight != 0.0);
+            let (first, weight) = places.next()?;
+            let (second, share) = places.next().unwrap_or((first, &0.0));
+            if places.next().is_some() || (weight + share - 1.0).abs() > 1e-12 {
+                return None;
+            }
+            from.push(first);
+            to.push(second);
+            shares.push(*share);
+        }
+        Some((from, to, shares))
+    }
     /// Adds a weight of a place; places beyond the ends of the axis count as its ends.
     fn add(&mut self, row: i64, place: i64, weight: f64) {
         let column = place.clamp(0, self.columns - 1);
@@ -37,6 +57,17 @@ impl Weights {
 /// Multiplies an axis by a matrix of weights.
 pub(crate) fn resample<'g>(g: &'g Builder<'g>, input: Expr<'g>, axis: i64, weights: &Weights) -> Expr<'g> {
     let (Ok(sizes), Ok(dtype)) = (input.sizes(), input.dtype()) else { return input };
+    if let Some((from, to, shares)) = weights.pairs().filter(|_| weights.columns >= LONG) {
+        // Lines of elements are picked faster than single ones.
+        let turned = axis as usize == sizes.len() - 1;
+        let (lines, along) = if turned { (input.transposed(), axis - 1) } else { (input, axis) };
+        let picked = |places: &[i64]| lines.index_select(along, g.ints(places, &[weights.rows]));
+        let mut wide = vec![1; sizes.len() - along as usize];
+        wide[0] = weights.rows;
+        let between = g
+            .elementwise(Op::Lerp, &[picked(&from).into(), picked(&to).into(), g.floats(&shares, &wide, dtype).into()]);
+        return if turned { between.transposed() } else { between };
+    }
     let matrix = g.floats(&weights.numbers, &[weights.rows, weights.columns], dtype);
     if axis as usize == sizes.len() - 1 {
         return input.matmul(matrix.transposed());

@@ -4,16 +4,16 @@
 use crate::array_struct::{ArrayStruct, is_ndarray};
 use crate::convert;
 use crate::data;
-use crate::error::OrRaise;
+use crate::error::{OrRaise, raise_op};
 use crate::index::{self, IndexParts};
-use crate::tensor::{PyTensor, build_from};
-use gt_client::{Repeats, Tensor};
+use crate::tensor::PyTensor;
+use gt_client::{Repeats, Scope, Tensor};
 use gt_functions::advanced_indexing::{self, Part, Picks};
 use gt_functions::declaration::TensorOrNumber;
 use gt_ops::build::{self, Index};
 use gt_ops::error::Result as OpResult;
 use gt_ops::expr::{Builder, Expr};
-use gt_ops::{DType, Graph, Scalar, Shape, Val};
+use gt_ops::{DType, Meta, Scalar, Shape, Val};
 use pyo3::exceptions::PyIndexError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -35,6 +35,21 @@ enum Advanced {
     KnownMask(Vec<bool>, Shape),
 }
 
+/// The advanced parts of an index, as tensors.
+struct UploadedParts {
+    tensors: Vec<Tensor>,
+    /// Each with its first axis and the number of its tensor.
+    parts: Vec<(usize, Kind, usize)>,
+}
+
+/// What the tensor of a part holds.
+enum Kind {
+    Indices,
+    Mask,
+    /// The numbers of elements along so many axes.
+    Checked(usize),
+}
+
 /// A parsed index.
 struct AdvancedIndex {
     /// The basic parts, in which `:` stands for each axis of an advanced one.
@@ -51,7 +66,7 @@ enum AnyPart {
 }
 
 fn shape_of(dims: &[usize]) -> PyResult<Shape> {
-    Shape::new(dims).map_err(crate::error::raise_op)
+    Shape::new(dims).map_err(raise_op)
 }
 
 fn wrong_dtype() -> PyErr {
@@ -235,20 +250,88 @@ impl AdvancedIndex {
         Bound::new(x.py(), x.get().view_of(x.py(), false, |g, v| build::index(g, v, &self.basic))?)
     }
 
-    /// The parts for the function that picks, whose tensors are the last of `vals`.
+    /// The advanced parts. What this process knows of them is uploaded; masks as such, if `masks`, or as the numbers of
+    /// their true elements. This comes before the view is read: an upload is published, and what reads the view has to
+    /// be published together with what writes it.
+    fn upload(self, view: &Bound<'_, PyTensor>, masks: bool) -> PyResult<UploadedParts> {
+        let (meta, session) = {
+            let view = view.get().read(view.py());
+            (view.meta(), view.session())
+        };
+        let upload = |shape: &Shape, dtype: DType, bytes: &[u8]| {
+            let value = session.upload(Meta::new(*shape, dtype), bytes.into()).or_raise()?;
+            Ok::<_, PyErr>(Tensor::new(value, None))
+        };
+        let ints = |numbers: &[i64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+        let mut uploaded = UploadedParts { tensors: self.tensors, parts: Vec::new() };
+        for (axis, part) in self.parts {
+            let (kind, tensor) = match part {
+                Advanced::Indices(number) => {
+                    uploaded.parts.push((axis, Kind::Indices, number));
+                    continue;
+                }
+                Advanced::Mask(number) => {
+                    uploaded.parts.push((axis, Kind::Mask, number));
+                    continue;
+                }
+                Advanced::Known(numbers, shape) => (Kind::Checked(1), upload(&shape, DType::I64, &ints(&numbers))?),
+                Advanced::KnownMask(bits, shape) => {
+                    advanced_indexing::check_mask(&meta.shape, axis, &shape).map_err(raise_op)?;
+                    if masks {
+                        let bytes: Vec<u8> = bits.into_iter().map(u8::from).collect();
+                        (Kind::Mask, upload(&shape, DType::Bool, &bytes)?)
+                    } else {
+                        let places: Vec<i64> =
+                            (0..).zip(bits).filter(|(_, bit)| *bit).map(|(place, _)| place).collect();
+                        let tensor = upload(&shape_of(&[places.len()])?, DType::I64, &ints(&places))?;
+                        (Kind::Checked(shape.rank()), tensor)
+                    }
+                }
+            };
+            uploaded.parts.push((axis, kind, uploaded.tensors.len()));
+            uploaded.tensors.push(tensor);
+        }
+        Ok(uploaded)
+    }
+}
+
+impl UploadedParts {
+    /// The tensor that `compute` makes of the view, the parts and other tensors.
+    fn computed(
+        &self,
+        view: &Bound<'_, PyTensor>,
+        others: &[Tensor],
+        compute: impl for<'g> FnOnce(&'g Builder<'g>, Expr<'g>, &[Part<'g>], &[Expr<'g>]) -> OpResult<Expr<'g>>,
+    ) -> PyResult<Tensor> {
+        let py = view.py();
+        let mut scope = Scope::new(&view.get().read(py).session());
+        let of_view = scope.add(&view.get().read(py)).or_raise()?;
+        let add = |tensor: &Tensor| scope.add(tensor);
+        let vals = self.tensors.iter().chain(others).map(add).collect::<gt_client::Result<Vec<Val>>>().or_raise()?;
+        let (own, others) = vals.split_at(self.tensors.len());
+        let outcome = {
+            let g = Builder::new(&mut scope);
+            let others: Vec<Expr<'_>> = others.iter().map(|val| g.tensor(*val)).collect();
+            compute(&g, g.tensor(of_view), &self.of_graph(&g, own), &others).and_then(|found| g.finish(found))
+        };
+        scope.finish(outcome, |scope, found| scope.tensor(found)).or_raise()
+    }
+
+    /// The parts for the function that picks; `vals` are the tensors.
     fn of_graph<'g>(&self, g: &'g Builder<'g>, vals: &[Val]) -> Vec<Part<'g>> {
-        let first = vals.len() - self.tensors.len();
-        let mask = |number: usize| -> Expr<'g> {
-            let mask = g.tensor(vals[first + number]).to(DType::Bool);
-            if self.tensors[number].meta().shape.rank() == 0 { mask.reshape(&[1]) } else { mask }
-        };
-        let picks = |part: &Advanced| match part {
-            Advanced::Indices(number) => Picks::Indices(g.tensor(vals[first + number])),
-            Advanced::Mask(number) => Picks::Mask(mask(*number)),
-            Advanced::Known(numbers, shape) => Picks::Known(numbers.clone(), *shape),
-            Advanced::KnownMask(bits, shape) => Picks::KnownMask(bits.clone(), *shape),
-        };
-        self.parts.iter().map(|(axis, part)| Part { axis: *axis, picks: picks(part) }).collect()
+        let parts = self.parts.iter().map(|(axis, kind, number)| {
+            let tensor = g.tensor(vals[*number]);
+            let picks = match kind {
+                Kind::Indices => Picks::Indices(tensor),
+                Kind::Checked(axes) => Picks::Checked(tensor, *axes),
+                Kind::Mask if self.tensors[*number].meta().shape.rank() == 0 => {
+                    Picks::Mask(tensor.to(DType::Bool).reshape(&[1]))
+                }
+                Kind::Mask => Picks::Mask(tensor.to(DType::Bool)),
+            };
+            Part { axis: *axis, picks }
+        });
+        parts.collect()
     }
 }
 
@@ -279,33 +362,27 @@ pub fn get<'py>(x: &Bound<'py, PyTensor>, index: &Bound<'py, PyAny>) -> PyResult
     if index.parts.is_empty() {
         return Ok(view);
     }
-    let this = view.get().snapshot(py)?;
-    let tensors: Vec<&Tensor> = std::iter::once(&this).chain(&index.tensors).collect();
-    let picked = |graph: &mut dyn Graph, vals: &[Val]| {
-        let g = Builder::new(graph);
-        let found = advanced_indexing::get(&g, g.tensor(vals[0]), &index.of_graph(&g, vals))?;
-        g.finish(found)
-    };
-    let found = build_from(&tensors, picked, |scope, v| scope.tensor(v)).or_raise()?;
+    let found =
+        index.upload(&view, false)?.computed(&view, &[], |g, view, parts, _| advanced_indexing::get(g, view, parts))?;
     Bound::new(py, PyTensor::wrap(found))
 }
 
 /// A copy of `view` with `source` written, or added if `accumulate`, at the advanced parts of an index.
 fn written(
-    view: &Tensor,
-    index: &AdvancedIndex,
+    view: &Bound<'_, PyTensor>,
+    index: AdvancedIndex,
     source: &Result<Tensor, Scalar>,
     accumulate: bool,
 ) -> PyResult<Tensor> {
-    let tensors: Vec<&Tensor> = std::iter::once(view).chain(source.as_ref().ok()).chain(&index.tensors).collect();
-    let put = |graph: &mut dyn Graph, vals: &[Val]| -> OpResult<Val> {
-        let g = Builder::new(graph);
-        let source = source.as_ref().map_or_else(|number| g.number(*number), |_| g.tensor(vals[1]));
-        let parts = index.of_graph(&g, vals);
-        let written = advanced_indexing::put(&g, g.tensor(vals[0]), &parts, TensorOrNumber(source), accumulate)?;
-        g.finish(written)
-    };
-    build_from(&tensors, put, |scope, v| scope.tensor(v)).or_raise()
+    let is_one = source.as_ref().map_or(true, |source| source.meta().shape.numel() == 1);
+    index.upload(view, is_one && !accumulate)?.computed(
+        view,
+        source.as_ref().map_or(&[], std::slice::from_ref),
+        |g, view, parts, others| {
+            let source = source.as_ref().map_or_else(|number| g.number(*number), |_| others[0]);
+            advanced_indexing::put(g, view, parts, TensorOrNumber(source), accumulate)
+        },
+    )
 }
 
 /// `x[index] = value` for an advanced index. If `x` is a view, its base changes, too.
@@ -325,8 +402,7 @@ pub fn set(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>, value: &Bound<'_, 
     };
     view.get().read(py).check_in_place().or_raise()?;
     let _operation = view.get().read(py).begin_in_place();
-    let this = view.get().snapshot(py)?;
-    let result = written(&this, &index, &source, false)?;
+    let result = written(&view, index, &source, false)?;
     view.get().rebind_with(py, result, None, Repeats::Changed)
 }
 
@@ -344,6 +420,5 @@ pub fn index_put(
     let parts = indices.try_iter()?.map(|part| part.map(|part| if part.is_none() { whole.clone() } else { part }));
     let index = PyTuple::new(py, parts.collect::<PyResult<Vec<_>>>()?)?;
     let index = AdvancedIndex::of(input, &index)?;
-    let view = index.view(input)?.get().snapshot(py)?;
-    written(&view, &index, &Ok(values.get().snapshot(py)?), accumulate).map(PyTensor::wrap)
+    written(&index.view(input)?, index, &Ok(values.get().snapshot(py)?), accumulate).map(PyTensor::wrap)
 }
