@@ -11,18 +11,15 @@ use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::{DType, Op, OpError, Shape};
 
-/// The advanced parts of an index, in order.
-pub type Parts<'g> = [Part<'g>];
-
 /// An advanced part of an index, which picks elements along one or several axes.
-pub struct Part<'g> {
+pub struct IndexPart<'g> {
     /// The first of the axes, in the view that the other parts of the index have made.
     pub axis: usize,
-    /// What it picks.
+    /// The elements of these axes that it picks.
     pub picks: Picks<'g>,
 }
 
-/// What a part of an index picks.
+/// The elements that a part of an index picks.
 pub enum Picks<'g> {
     /// Indices of dtype int64 or int32 into one axis, which may count from the end. Only the daemon knows them.
     Indices(Expr<'g>),
@@ -56,8 +53,8 @@ struct Merged<'g> {
 }
 
 impl<'g> Merged<'g> {
-    fn new(g: &'g Builder<'g>, view: Expr<'g>, parts: &Parts<'g>) -> Result<Merged<'g>> {
-        if let [Part { axis, picks: Picks::Indices(_) | Picks::Checked(_, 1) }] = parts {
+    fn new(g: &'g Builder<'g>, view: Expr<'g>, parts: &[IndexPart<'g>]) -> Result<Merged<'g>> {
+        if let [IndexPart { axis, picks: Picks::Indices(_) | Picks::Checked(_, 1) }] = parts {
             let positions = positions(view, &parts[0])?;
             let shape = positions.shape()?;
             return Ok(Merged { flat: view, axis: *axis, positions: vector(positions)?, shape, order: None });
@@ -122,7 +119,12 @@ fn vector(tensor: Expr<'_>) -> Result<Expr<'_>> {
 
 /// The positions along the merged axis, as a vector, and their shape. `sizes` are the products of the sizes of each
 /// part's axes.
-fn combined<'g>(g: &'g Builder<'g>, view: Expr<'g>, parts: &Parts<'g>, sizes: &[usize]) -> Result<(Expr<'g>, Shape)> {
+fn combined<'g>(
+    g: &'g Builder<'g>,
+    view: Expr<'g>,
+    parts: &[IndexPart<'g>],
+    sizes: &[usize],
+) -> Result<(Expr<'g>, Shape)> {
     let all = parts.iter().map(|part| positions(view, part)).collect::<Result<Vec<_>>>()?;
     let shapes = all.iter().map(|positions| positions.shape()).collect::<Result<Vec<Shape>>>()?;
     let broadcast = shapes.iter().skip(1).try_fold(shapes[0], |shape, other| shape.broadcast(other));
@@ -152,7 +154,7 @@ fn combined<'g>(g: &'g Builder<'g>, view: Expr<'g>, parts: &Parts<'g>, sizes: &[
 }
 
 /// The indices that a part picks along the axes that it consumes. Those of a tensor may count from the end.
-fn positions<'g>(view: Expr<'g>, part: &Part<'g>) -> Result<Expr<'g>> {
+fn positions<'g>(view: Expr<'g>, part: &IndexPart<'g>) -> Result<Expr<'g>> {
     match &part.picks {
         Picks::Indices(indices) if view.shape()?.dims()[part.axis] == 0 && indices.numel()? > 0 => {
             Err(OpError::index("index is out of bounds for dimension with size 0"))
@@ -207,7 +209,7 @@ fn fitted<'g>(source: Expr<'g>, wanted: &Shape) -> Result<Expr<'g>> {
 ///
 /// # Errors
 /// Indices that do not broadcast with each other; a mask of another shape; a failed wait.
-pub fn get<'g>(g: &'g Builder<'g>, view: Expr<'g>, parts: &Parts<'g>) -> Result<Expr<'g>> {
+pub fn get<'g>(g: &'g Builder<'g>, view: Expr<'g>, parts: &[IndexPart<'g>]) -> Result<Expr<'g>> {
     let merged = Merged::new(g, view, parts)?;
     let found = merged.flat.gather_wrapped(merged.axis as i64, merged.index()?);
     Ok(found.with_shape(&merged.shape_with(merged.shape.dims())?))
@@ -223,7 +225,7 @@ pub fn get<'g>(g: &'g Builder<'g>, view: Expr<'g>, parts: &Parts<'g>) -> Result<
 pub fn put<'g>(
     g: &'g Builder<'g>,
     view: Expr<'g>,
-    parts: &Parts<'g>,
+    parts: &[IndexPart<'g>],
     source: TensorOrNumber<'g>,
     accumulate: bool,
 ) -> Result<Expr<'g>> {
@@ -234,7 +236,7 @@ pub fn put<'g>(
         None => (source.dtype()?, source.numel()?, source.rank()?),
     };
     let mask = match parts {
-        [Part { axis, picks: Picks::Mask(mask) }] if !accumulate => Some((*axis, *mask)),
+        [IndexPart { axis, picks: Picks::Mask(mask) }] if !accumulate => Some((*axis, *mask)),
         _ => None,
     };
     if given != dtype && !(mask.is_some() && count == 1) {

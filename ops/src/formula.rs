@@ -139,7 +139,7 @@ pub mod real {
 /// Functions of integers and bools. Arithmetic wraps.
 pub mod int {
     pub use crate::formula::select;
-    use crate::math::Int;
+    use crate::integers::Int;
 
     /// The number `x`, an integer, in the operands' type: `num(x)` in a formula.
     #[inline(always)]

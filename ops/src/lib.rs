@@ -28,6 +28,7 @@ pub mod grad;
 pub mod graph;
 pub mod infer;
 pub mod instruction;
+pub mod integers;
 pub mod lstm;
 pub mod math;
 pub mod mesh;

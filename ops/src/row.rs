@@ -7,7 +7,8 @@ use crate::grad::Gradient::{self, Each, Joint, Wide};
 use crate::grad::pointwise::{self, SQRT_2_OVER_PI, SQRT_2PI};
 use crate::grad::structure::{self, zero};
 use crate::grad::{row_wise, scatter};
-use crate::math::{Int, Real};
+use crate::integers::Int;
+use crate::math::Real;
 use crate::op::Op;
 use crate::table::op_table;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10};
@@ -271,7 +272,8 @@ macro_rules! define_rows {
         /// The computation of each elementwise op: one type per op, named as its variant of [`Op`]. Those of other ops
         /// compute nothing.
         pub mod kernels {
-            use crate::math::{Int, Real};
+            use crate::integers::Int;
+use crate::math::Real;
             use crate::row::{IntKernel, RealKernel, TestKernel};
             $($(
                 #[doc = $crate::table::summary!([] $($doc)+)]

@@ -8,7 +8,7 @@ use crate::error::{OrRaise, raise_op};
 use crate::index::{self, IndexParts};
 use crate::tensor::PyTensor;
 use gt_client::{Repeats, Scope, Tensor};
-use gt_functions::advanced_indexing::{self, Part, Picks};
+use gt_functions::advanced_indexing::{self, IndexPart, Picks};
 use gt_functions::declaration::TensorOrNumber;
 use gt_ops::build::{self, Index};
 use gt_ops::error::Result as OpResult;
@@ -39,11 +39,11 @@ enum Advanced {
 struct UploadedParts {
     tensors: Vec<Tensor>,
     /// Each with its first axis and the number of its tensor.
-    parts: Vec<(usize, Kind, usize)>,
+    parts: Vec<(usize, TensorOfPart, usize)>,
 }
 
-/// What the tensor of a part holds.
-enum Kind {
+/// The contents of a part's tensor.
+enum TensorOfPart {
     Indices,
     Mask,
     /// The numbers of elements along so many axes.
@@ -267,24 +267,26 @@ impl AdvancedIndex {
         for (axis, part) in self.parts {
             let (kind, tensor) = match part {
                 Advanced::Indices(number) => {
-                    uploaded.parts.push((axis, Kind::Indices, number));
+                    uploaded.parts.push((axis, TensorOfPart::Indices, number));
                     continue;
                 }
                 Advanced::Mask(number) => {
-                    uploaded.parts.push((axis, Kind::Mask, number));
+                    uploaded.parts.push((axis, TensorOfPart::Mask, number));
                     continue;
                 }
-                Advanced::Known(numbers, shape) => (Kind::Checked(1), upload(&shape, DType::I64, &ints(&numbers))?),
+                Advanced::Known(numbers, shape) => {
+                    (TensorOfPart::Checked(1), upload(&shape, DType::I64, &ints(&numbers))?)
+                }
                 Advanced::KnownMask(bits, shape) => {
                     advanced_indexing::check_mask(&meta.shape, axis, &shape).map_err(raise_op)?;
                     if masks {
                         let bytes: Vec<u8> = bits.into_iter().map(u8::from).collect();
-                        (Kind::Mask, upload(&shape, DType::Bool, &bytes)?)
+                        (TensorOfPart::Mask, upload(&shape, DType::Bool, &bytes)?)
                     } else {
                         let places: Vec<i64> =
                             (0..).zip(bits).filter(|(_, bit)| *bit).map(|(place, _)| place).collect();
                         let tensor = upload(&shape_of(&[places.len()])?, DType::I64, &ints(&places))?;
-                        (Kind::Checked(shape.rank()), tensor)
+                        (TensorOfPart::Checked(shape.rank()), tensor)
                     }
                 }
             };
@@ -301,7 +303,7 @@ impl UploadedParts {
         &self,
         view: &Bound<'_, PyTensor>,
         others: &[Tensor],
-        compute: impl for<'g> FnOnce(&'g Builder<'g>, Expr<'g>, &[Part<'g>], &[Expr<'g>]) -> OpResult<Expr<'g>>,
+        compute: impl for<'g> FnOnce(&'g Builder<'g>, Expr<'g>, &[IndexPart<'g>], &[Expr<'g>]) -> OpResult<Expr<'g>>,
     ) -> PyResult<Tensor> {
         let py = view.py();
         let mut scope = Scope::new(&view.get().read(py).session());
@@ -318,18 +320,18 @@ impl UploadedParts {
     }
 
     /// The parts for the function that picks; `vals` are the tensors.
-    fn of_graph<'g>(&self, g: &'g Builder<'g>, vals: &[Val]) -> Vec<Part<'g>> {
+    fn of_graph<'g>(&self, g: &'g Builder<'g>, vals: &[Val]) -> Vec<IndexPart<'g>> {
         let parts = self.parts.iter().map(|(axis, kind, number)| {
             let tensor = g.tensor(vals[*number]);
             let picks = match kind {
-                Kind::Indices => Picks::Indices(tensor),
-                Kind::Checked(axes) => Picks::Checked(tensor, *axes),
-                Kind::Mask if self.tensors[*number].meta().shape.rank() == 0 => {
+                TensorOfPart::Indices => Picks::Indices(tensor),
+                TensorOfPart::Checked(axes) => Picks::Checked(tensor, *axes),
+                TensorOfPart::Mask if self.tensors[*number].meta().shape.rank() == 0 => {
                     Picks::Mask(tensor.to(DType::Bool).reshape(&[1]))
                 }
-                Kind::Mask => Picks::Mask(tensor.to(DType::Bool)),
+                TensorOfPart::Mask => Picks::Mask(tensor.to(DType::Bool)),
             };
-            Part { axis: *axis, picks }
+            IndexPart { axis: *axis, picks }
         });
         parts.collect()
     }

@@ -8,7 +8,7 @@ use crate::tensor::CpuTensor;
 use crate::tile::{TILE, Tile};
 use gt_backend::ExecError;
 use gt_backend::{Loops, Run, split_axes};
-use gt_ops::math::{Int, KernelBool};
+use gt_ops::integers::{Int, KernelBool};
 use gt_ops::{DType, Meta, Op};
 use half::{bf16, f16};
 use std::slice;

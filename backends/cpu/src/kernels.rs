@@ -5,7 +5,8 @@
 //! vectorises each for that level. The level is chosen once, when a backend starts. All levels compute the same bits:
 //! no operations are contracted or reassociated except where the op table says so.
 
-use gt_ops::math::{Int, KernelBool, Real, Std};
+use gt_ops::integers::{Int, KernelBool};
+use gt_ops::math::{Real, Std};
 use gt_ops::row::{IntKernel, RealKernel, TestKernel, kernels};
 use gt_ops::{DType, Op, for_each_elementwise};
 use std::mem::MaybeUninit;
@@ -374,8 +375,8 @@ trait CastElement: Copy {
     fn from_f64(x: f64) -> Self;
 }
 
-/// `x as i32` and the like: truncated, saturated at the ends of the range, and 0 for NaN. The compiler does not vectorise
-/// those, which takes ten times as long.
+/// `x as i32` and the like: truncated, saturated at the ends of the range, and 0 for NaN. The compiler does not
+/// vectorise those, which takes ten times as long.
 macro_rules! truncations {
     ($($name:ident($float:ty) -> $int:ty, from -$end:literal;)*) => {$(
         #[inline(always)]
@@ -883,9 +884,12 @@ mod tests {
             numbers.iter().flat_map(|a| numbers.iter().map(|b| (I::from_i64(*a), I::from_i64(*b)))).collect();
         let (a, b): (Vec<I>, Vec<I>) = pairs.iter().copied().unzip();
         for level in SimdLevel::available() {
-            let ops: [(Op, fn(I, I) -> I); 3] =
-                [(Op::FloorDivide, I::floor_div), (Op::Remainder, I::floor_rem), (Op::Fmod, I::trunc_rem)];
-            for (op, wanted) in ops {
+            for op in [Op::FloorDivide, Op::Remainder, Op::Fmod] {
+                let wanted = match op {
+                    Op::FloorDivide => I::floor_div,
+                    Op::Remainder => I::floor_rem,
+                    _ => I::trunc_rem,
+                };
                 let kernel = KernelTable::of(level).elementwise(op, dtype).unwrap();
                 let mut found = vec![I::ZERO; pairs.len()];
                 let operands = [a.as_ptr().cast(), b.as_ptr().cast(), std::ptr::null()];

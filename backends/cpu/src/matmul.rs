@@ -13,7 +13,7 @@ use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
 use gemm_common::Parallelism;
 use gt_backend::{ExecError, Loops};
-use gt_ops::math::Int;
+use gt_ops::integers::Int;
 use gt_ops::{DType, Meta, RANK_MAX, Shape};
 use std::sync::OnceLock;
 
@@ -308,7 +308,7 @@ macro_rules! level {
             use crate::matmul::{$narrow, IntegerProduct, NarrowTile};
             use crate::strided::StridedMatrix;
             use gt_ops::DType;
-            use gt_ops::math::Int;
+            use gt_ops::integers::Int;
             $(#[$enable])*
             unsafe fn integers<I: Int, P: Int, N: NarrowTile<P, ROWS>, const ROWS: usize>(
                 sizes: (usize, usize, usize),

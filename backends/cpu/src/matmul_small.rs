@@ -26,7 +26,7 @@ const ROWS_MAX: usize = 8;
 const WIDTH_MAX: usize = 2;
 
 /// A tile of a product: rows of sums, whose last vector may be partial.
-struct Tile<E> {
+struct ProductTile<E> {
     /// The number of terms of each sum.
     terms: usize,
     /// The first element of the rows of the left operand, and the elements from a row and from a term to the next.
@@ -45,9 +45,15 @@ struct Tile<E> {
 /// The operands are valid for the terms of `ROWS` rows and of the tile's columns, so is the result for its elements,
 /// and the machine has the vector's instructions.
 #[inline(always)]
-unsafe fn tile<V: SimdVector<E: Tiled>, const ROWS: usize, const WIDTH: usize>(tile: &Tile<V::E>) {
-    let &Tile { terms, left: (left, row_step, term_step), right: (right, right_step), to: (to, to_step), last, onto } =
-        tile;
+unsafe fn tile<V: SimdVector<E: Tiled>, const ROWS: usize, const WIDTH: usize>(tile: &ProductTile<V::E>) {
+    let &ProductTile {
+        terms,
+        left: (left, row_step, term_step),
+        right: (right, right_step),
+        to: (to, to_step),
+        last,
+        onto,
+    } = tile;
     // SAFETY: every address is of a term of a row or a column, or of an element of the result, which the contract
     // covers.
     unsafe {
@@ -85,26 +91,29 @@ unsafe fn tile<V: SimdVector<E: Tiled>, const ROWS: usize, const WIDTH: usize>(t
     }
 }
 
+/// Computes a tile.
+type TileLoop<E> = unsafe fn(&ProductTile<E>);
+
 /// The loops of a level for one type of element, by vectors - 1 and rows - 1.
-struct Tiles<E> {
+struct ProductTiles<E> {
     lanes: usize,
     /// The number of rows for whose sums of [`WIDTH_MAX`] vectors there are registers.
     rows: usize,
-    loops: [[unsafe fn(&Tile<E>); ROWS_MAX]; WIDTH_MAX],
+    loops: [[TileLoop<E>; ROWS_MAX]; WIDTH_MAX],
 }
 
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident, $rows:literal rows: $($each:literal),*) => {
         mod $name {
-            use crate::matmul_small::{Tile, Tiles};
+            use crate::matmul_small::{ProductTile, ProductTiles};
             use crate::register_tiles::{SimdVector, Tiled};
             $(#[$enable])*
-            unsafe fn tile<V: SimdVector<E: Tiled>, const ROWS: usize, const WIDTH: usize>(tile: &Tile<V::E>) {
+            unsafe fn tile<V: SimdVector<E: Tiled>, const ROWS: usize, const WIDTH: usize>(tile: &ProductTile<V::E>) {
                 // SAFETY: the contract is the same.
                 unsafe { crate::matmul_small::tile::<V, ROWS, WIDTH>(tile) }
             }
-            pub const fn tiles<V: SimdVector<E: Tiled>>() -> Tiles<V::E> {
-                Tiles { lanes: V::N, rows: $rows, loops: [[$(tile::<V, $each, 1>),*], [$(tile::<V, $each, 2>),*]] }
+            pub const fn tiles<V: SimdVector<E: Tiled>>() -> ProductTiles<V::E> {
+                ProductTiles { lanes: V::N, rows: $rows, loops: [[$(tile::<V, $each, 1>),*], [$(tile::<V, $each, 2>),*]] }
             }
         }
     };
@@ -172,7 +181,7 @@ products! {
 /// Same as for [`SmallProduct::multiply`], with the tiles of the level.
 #[inline]
 unsafe fn multiply<E: Tiled>(
-    tiles: &Tiles<E>,
+    tiles: &ProductTiles<E>,
     (m, n, k): (usize, usize, usize),
     [out, a, b]: [StridedMatrix; 3],
     onto: bool,
@@ -209,7 +218,7 @@ unsafe fn multiply<E: Tiled>(
             let rows = rows.min(m - row);
             let left = (a.at(row, 0, size_of::<E>()).ptr.cast_const().cast(), a.row_step, a.column_step);
             let to = (out.at(row, column, size_of::<E>()).ptr.cast(), out.row_step);
-            let tile = Tile { terms: k, left, right: (right.wrapping_add(column), right_step), to, last, onto };
+            let tile = ProductTile { terms: k, left, right: (right.wrapping_add(column), right_step), to, last, onto };
             // SAFETY: the tile lies within the product, the rows of whose result are contiguous, as are those of the
             // right operand; each tile has elements of its own.
             unsafe { tiles.loops[width - 1][rows - 1](&tile) };
@@ -257,7 +266,7 @@ mod tests {
                     let want = number(if onto { sum + 11 } else { sum });
                     assert_eq!(found[i * (n + 2) + j], want, "{level:?}: {m} by {k} by {n} at ({i}, {j}), {onto}");
                 }
-                // What lies between the rows of the result is left as it is.
+                // The elements between the rows of the result stay as they are.
                 assert!((0..m).all(|i| found[i * (n + 2) + n] == number(11)), "{level:?}: {m} by {k} by {n}");
             }
         }

@@ -8,7 +8,7 @@ use crate::strided::{SharedPtr, run_or_not};
 use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
 use gt_backend::{Loops, Run};
-use gt_ops::math::Int;
+use gt_ops::integers::Int;
 use gt_ops::{DType, Meta, Op};
 use half::{bf16, f16};
 

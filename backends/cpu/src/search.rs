@@ -135,7 +135,7 @@ impl CpuBackend {
                 let to = unsafe { to.get().add(row * shape.rank()) };
                 row += columns.len();
                 if outer == 0 {
-                    // SAFETY: as above; each row is one number.
+                    // SAFETY: `to` has a row for each of the columns, of one number each.
                     unsafe { to.copy_from_nonoverlapping(columns.as_ptr(), columns.len()) };
                     continue;
                 }
@@ -147,7 +147,7 @@ impl CpuBackend {
                 }
                 for (row, column) in columns.iter().enumerate() {
                     index[outer] = *column;
-                    // SAFETY: as above; each row is a number for each axis.
+                    // SAFETY: `to` has a row for each of the columns, of `shape.rank()` numbers each.
                     unsafe { to.add(row * shape.rank()).copy_from_nonoverlapping(index.as_ptr(), shape.rank()) };
                 }
             }

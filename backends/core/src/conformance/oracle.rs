@@ -4,7 +4,8 @@
 
 use super::host::{Data, Host, broadcast_position, index_of, position_of, round, wrap};
 use crate::error::ExecError;
-use gt_ops::math::{Int, KernelBool, Std};
+use gt_ops::integers::{Int, KernelBool};
+use gt_ops::math::Std;
 use gt_ops::row::{IntKernel, RealKernel, TestKernel, kernels};
 use gt_ops::{Attrs, Class, DType, Meta, Op, Scalar, for_each_elementwise, philox};
 
