@@ -226,6 +226,26 @@ def probe(gtd: Path, environment: dict[str, str]) -> dict[str, Any]:
         return {"error": f"{gtd} probe cuda: {type(error).__name__}: {error}"}
 
 
+def kernels(gtctl: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Returns the state, as "good", and the words of `gtctl doctor` about the file of compiled kernels."""
+    try:
+        done = subprocess.run(
+            [gtctl, "doctor", "--json"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_LIMIT_S,
+            check=False,
+        )
+        finding = next(finding for finding in json.loads(done.stdout) if finding["what"] == "gpu kernels")
+        words = [finding["found"], *filter(None, [finding.get("next")])]
+        return {"state": finding["state"], "words": ": ".join(words)}
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return {"state": "unknown", "words": f"{gtctl} doctor: {type(error).__name__}: {error}"}
+    except StopIteration:
+        return {"state": "unknown", "words": f"{gtctl} doctor says nothing of compiled kernels"}
+
+
 def smi() -> list[dict[str, str]]:
     """Returns what nvidia-smi tells of each device; nothing where it is not installed."""
     if not shutil.which("nvidia-smi"):
