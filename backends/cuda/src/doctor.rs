@@ -131,7 +131,7 @@ fn kernels_finding(place: &KernelPlace, device: Option<(&Device, CudaVersion)>) 
         return unusable(format!("it is of another version than {own}: it has {count} of {} images", wanted.len()));
     }
     let used = device.map_or_else(String::new, |(device, _)| format!("; cuda:{} uses {architecture}", device.number));
-    Some(Finding::good(what, format!("{}: {count} images for each of {by}{used}", path.display())))
+    Some(Finding::good(what, format!("{}: {count} images for {by}{used}", path.display())))
 }
 
 /// The findings about the driver, the devices and the libraries of a report.
@@ -369,7 +369,7 @@ mod tests {
         let both = [Architecture::Device(90), Architecture::Newer(90)];
         of(&both, &sources);
         let count = sources.len();
-        let found = format!("ok    gpu kernels  {place}: {count} images for each of sm_90, compute_90, by CUDA 13.0");
+        let found = format!("ok    gpu kernels  {place}: {count} images for sm_90, compute_90, by CUDA 13.0");
         assert_eq!(told(&beside, None), format!("{found}\n"));
         assert_eq!(told(&beside, on_h200), format!("{found}; cuda:0 uses sm_90\n"));
         assert_eq!(told(&beside, Some((&device((12, 0)), (13, 0)))), format!("{found}; cuda:0 uses compute_90\n"));

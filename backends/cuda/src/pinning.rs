@@ -1,7 +1,7 @@
 //! Pinning of host memory, from and to which the device copies directly.
 //!
-//! The driver takes a tenth of a second to pin a gigabyte, in which a worker would serve nobody. So a thread pins memory
-//! piece by piece; until a piece is pinned, transfers with it go through staging buffers.
+//! The driver takes a tenth of a second to pin a gigabyte, in which a worker would serve nobody. So a thread pins
+//! memory piece by piece; until a piece is pinned, transfers with it go through staging buffers.
 
 use crate::driver::{self, Driver};
 use gt_backend::HostRange;

@@ -124,8 +124,8 @@ impl Transfers {
         if let Some(parts) = self.pinned.parts(src) {
             let mut at = 0;
             for len in parts {
-                // SAFETY: `to` lies in the tensor, the parts lie in `src`, and the caller keeps `src` readable until the
-                // transfer has ended.
+                // SAFETY: `to` lies in the tensor, the parts lie in `src`, and the caller keeps `src` readable until
+                // the transfer has ended.
                 unsafe { self.driver.upload(to + at as u64, src.as_ptr().add(at), len, self.up) }?;
                 at += len;
             }

@@ -33,6 +33,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub const LOOPBACK_OF_NCCL: (&str, &str) = ("NCCL_SOCKET_IFNAME", "lo");
 /// Allows two workers on one device, which NCCL supports since 2.30.
 const SHARED_DEVICES_VARIABLE: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
+const SHARED_DEVICES_VERSION_MIN: i32 = 23_000;
 
 /// A worker's membership in a group.
 pub struct GroupMember {
@@ -125,9 +126,9 @@ fn form<B: Backend>(
         (Some(_), Some(_)) => NcclSupport::Yes,
     };
     let mut own = vec![support as u8];
+    own.extend(version.unwrap_or_default().to_le_bytes());
     own.extend(device.unwrap_or_default());
     let all = gathered(group, &own)?;
-    let versions = gathered(group, &version.unwrap_or_default().to_le_bytes())?;
     let who = |rank: usize| workers.iter().nth(rank).unwrap_or_default();
     for (peer, of) in all.iter().enumerate() {
         if of[0] == NcclSupport::NoDevice as u8 {
@@ -142,17 +143,18 @@ fn form<B: Backend>(
     if let Some(peer) = all.iter().position(|of| of[0] == NcclSupport::NoNccl as u8) {
         return by_host(format!("worker {} has no NCCL that can be used", who(peer)));
     }
+    let versions: Vec<i32> = all.iter().map(|of| i32::from_le_bytes(of[1..5].try_into().unwrap_or_default())).collect();
     if let Some(peer) = versions.iter().position(|version| *version != versions[0]) {
-        let version = |rank: usize| i32::from_le_bytes(versions[rank].as_slice().try_into().unwrap_or_default());
         return by_host(format!(
             "workers {} and {} have NCCL {} and {}: set GT_NCCL_LIBRARY to one file for both",
             who(0),
             who(peer),
-            nccl::version_text(version(0)),
-            nccl::version_text(version(peer))
+            nccl::version_text(versions[0]),
+            nccl::version_text(versions[peer])
         ));
     }
-    let may_share = std::env::var(SHARED_DEVICES_VARIABLE).is_ok_and(|on| on == "1");
+    let may_share =
+        versions[0] >= SHARED_DEVICES_VERSION_MIN && std::env::var(SHARED_DEVICES_VARIABLE).is_ok_and(|on| on == "1");
     for (peer, of) in all.iter().enumerate().filter(|_| !may_share) {
         if let Some(other) = all[..peer].iter().position(|other| other == of) {
             return by_host(format!("workers {} and {} share a device", who(other), who(peer)));

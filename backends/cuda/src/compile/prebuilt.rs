@@ -12,7 +12,7 @@ use super::compiler::Image;
 use super::store::{checksum, hash};
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::{self, Display, Write as _};
 use std::fs::File;
 use std::io::Write as _;
@@ -32,7 +32,7 @@ const IMAGE_BYTES_MAX: usize = 64 << 20;
 pub type CudaVersion = (u32, u32);
 
 /// The architecture that an image is compiled for, as an option of NVRTC names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Architecture {
     /// A cubin for devices of this capability, and of newer ones with the same major number.
     Device(u32),
@@ -279,15 +279,10 @@ impl KernelFile {
         self.made_by
     }
 
-    /// The architectures that have images, in the order of the file.
+    /// The architectures that have images: those of devices, then those of newer ones.
     pub fn architectures(&self) -> Vec<Architecture> {
-        let mut all = Vec::new();
-        for (architecture, ..) in &self.entries {
-            if !all.contains(architecture) {
-                all.push(*architecture);
-            }
-        }
-        all
+        let all: BTreeSet<Architecture> = self.entries.iter().map(|(architecture, ..)| *architecture).collect();
+        all.into_iter().collect()
     }
 
     /// The architecture that is right for a device of this capability and its driver, as [`Prebuilt::open`] chooses it.
