@@ -121,9 +121,17 @@ def _ask(executable: str, modules: list[str]) -> Interpreter:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=FACTS_LIMIT_S, check=True)
         facts = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        facts = _unasked(
+            executable, f"it did not import PyTorch within {FACTS_LIMIT_S} s: try again, when its disk is warm"
+        )
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        facts = {"executable": executable, "python": "", "missing": [], "nvidia": [], "error": str(error)}
+        facts = _unasked(executable, str(error))
     return Interpreter(executable, facts)
+
+
+def _unasked(executable: str, error: str) -> dict[str, Any]:
+    return {"executable": executable, "python": "", "missing": [], "nvidia": [], "error": error}
 
 
 def unsuited(manifest: dict[str, Any]) -> str | None:
