@@ -67,7 +67,7 @@ def test_workers_in_processes_of_their_own_work_there_too(machine: Machine) -> N
     assert (client.returncode, said.strip()) == (0, "545664.0 gt.Size([999])"), said
     workers = json.loads(machine.run("gtctl", "status", "--json"))["workers"]
     assert [(worker["state"], worker["losses"]) for worker in workers] == [("running", 0)] * 3
-    pid = next(worker["pid"] for worker in workers if worker["name"].startswith("proc"))
+    pid = next(worker["process"] for worker in workers if worker["process"])
     assert "NCCL_SOCKET_IFNAME=lo" in machine.run("cat", f"/proc/{pid}/environ").split("\0")
     assert not [entry for entry in machine.journal() if int(entry["PRIORITY"]) < 4], machine.journal()
 
