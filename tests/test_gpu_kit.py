@@ -14,6 +14,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import sysconfig
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+# Where tests keep the kernels of emulated devices that g++ has compiled.
+EMULATED_KERNELS = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "emulated-kernels"
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 
 from gpu_kit import machine, report, results  # noqa: E402
@@ -64,6 +67,14 @@ def write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+def write_gtctl(kit: Path, state: str, found: str) -> None:
+    """Writes a `gtctl` whose doctor has this finding about the file of compiled kernels."""
+    finding = {"what": "gpu kernels", "state": state, "found": found}
+    if state != "good":
+        finding["next"] = "make them anew"
+    write_program(kit / "bin" / "gtctl", f"#!/bin/sh\necho '{json.dumps([finding])}'\n")
+
+
 @pytest.fixture
 def kit(tmp_path: Path) -> Path:
     """Returns a kit whose probe finds a device, and whose tests say that they computed on it."""
@@ -87,7 +98,7 @@ def kit(tmp_path: Path) -> Path:
     (kit / "python" / "gt").mkdir(parents=True)
     (kit / "python" / "gt" / "__init__.py").write_text("")
     write_program(kit / "bin" / "gtd", f"#!/bin/sh\ncat <<'END'\n{json.dumps(PROBE)}\nEND\n")
-    write_program(kit / "bin" / "gtctl", "#!/bin/sh\necho well\n")
+    write_gtctl(kit, "good", "/kit/lib/gt/cuda-kernels: 336 images")
     (kit / make.KERNELS).parent.mkdir(parents=True)
     (kit / make.KERNELS).write_text("compiled kernels")
     for name in ("device", "nccl"):
@@ -148,6 +159,44 @@ def test_a_rehearsal_is_marked_and_no_real_device_passes_for_an_emulated_one(kit
     assert "nothing here was measured on a GPU" in page
 
 
+def without_network() -> list[str]:
+    """Returns a command that runs another where there is no network, as far as this user may."""
+    command = ["unshare", "--map-root-user", "--net"]
+    allowed = shutil.which("unshare") and subprocess.run([*command, "true"], check=False).returncode == 0
+    return command if allowed else []
+
+
+def test_a_rehearsal_computes_on_an_emulated_device_from_its_own_folder_without_network(kit: Path) -> None:
+    daemon = os.environ.get("GT_EMULATED_DAEMON")
+    if not daemon or not shutil.which("g++"):
+        pytest.skip("no gtd with emulated devices (GT_EMULATED_DAEMON), or no g++, which compiles their kernels")
+    make = packer()
+    for name in make.PROGRAMS:
+        shutil.copy2(Path(sysconfig.get_path("scripts"), name), kit / "bin" / name)
+    for folder in ("python", "tree"):
+        shutil.rmtree(kit / folder)
+    shutil.copytree(ROOT / "pybind" / "python", kit / "python", ignore=shutil.ignore_patterns("__pycache__"))
+    make._add_tree(kit)
+    command = [*without_network(), kit / "run", "--out", kit.parent / "out", "--python", sys.executable]
+    done = subprocess.run(
+        [*map(str, command), "--emulated", daemon, "doctor", "ops", "--select", "integer_powers"],
+        cwd=kit.parent,
+        env={"PATH": os.environ["PATH"], "GT_TEST_KERNELS": os.environ.get("GT_TEST_KERNELS", str(EMULATED_KERNELS))},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("doctor", "ops"):
+        found = json.loads((kit.parent / "out" / f"{name}.json").read_text())
+        assert (found["status"], found["rehearsal"]) == ("passed", True)
+        assert found["on_device"] == found["passed"] > 0
+        assert {device["name"] for device in found["devices"]} == {results.EMULATED_DEVICE}
+    # The file of compiled kernels is none here.
+    assert "kernels are compiled while programs wait: " in done.stdout
+
+
 def test_groups_run_in_the_order_asked_for_while_clocks_and_temperatures_are_recorded(kit: Path) -> None:
     write_program(kit.parent / "tools" / "nvidia-smi", "#!/bin/sh\necho 1980, 2619, 45, 300.5, 97, 1024\n")
     path = f"{kit.parent / 'tools'}:{os.environ['PATH']}"
@@ -161,6 +210,38 @@ def test_groups_run_in_the_order_asked_for_while_clocks_and_temperatures_are_rec
     assert {path.name for path in (kit.parent / "out").iterdir()} == {
         f"{name}{ending}" for name in ("nccl", "device") for ending in (".json", ".log", "-clocks.csv")
     }
+
+
+def test_compiled_kernels_that_are_not_used_are_a_warning_of_the_run_and_of_the_page(kit: Path) -> None:
+    done, documents = run(kit, "device")
+    assert documents["device"]["warnings"] == []
+    assert documents["device"]["machine"]["kernels"] == {
+        "state": "good",
+        "words": "/kit/lib/gt/cuda-kernels: 336 images",
+    }
+    write_gtctl(kit, "note", "it is of another version")
+    stale = "kernels are compiled while programs wait: it is of another version: make them anew"
+    unused = "kernels: compiled at first use, since the file of compiled ones is not used"
+    write_program(kit / "bin" / "device", TESTS.replace("{device}", f"device: {H100['name']}\n{unused}"))
+    done, documents = run(kit, "device", "--select", "rows")
+    assert done.returncode == 0
+    assert documents["device"]["warnings"] == [stale, f"device rows: {unused}"]
+    assert f"gpu-kit: {stale}\n" in done.stdout
+    assert f"- device rows: {unused}" in report.page([documents["device"]]).splitlines()
+    write_program(kit / "bin" / "gtctl", "#!/bin/sh\necho '[]'\n")
+    _, documents = run(kit, "device", "--select", "rows")
+    assert "says nothing of compiled kernels" in documents["device"]["warnings"][0]
+
+
+def test_packages_for_another_python_are_a_warning_that_says_how_to_have_them(kit: Path) -> None:
+    manifest = json.loads((kit / "manifest.json").read_text())
+    packages = {"gt_no_such_package": {"folder": "none", "python": "3.1"}}
+    (kit / "manifest.json").write_text(json.dumps(manifest | {"packages": packages}))
+    _, documents = run(kit, "device", "--select", "rows")
+    (warning,) = documents["device"]["warnings"]
+    assert warning.startswith("gt_no_such_package: the kit has these for Python 3.1, and ")
+    version = ".".join(map(str, sys.version_info[:2]))
+    assert warning.endswith(f"or pack the kit for this one, by `make gpu-kit GPU_KIT='--python {version}'`")
 
 
 def test_a_run_whose_time_is_over_says_what_is_left(kit: Path) -> None:
@@ -314,6 +395,15 @@ def test_a_kit_is_small_whole_and_of_what_runs_elsewhere(kit: Path, tmp_path: Pa
     ]
 
 
+def test_a_kit_whose_programs_would_not_use_its_compiled_kernels_is_not_packed(kit: Path) -> None:
+    make = packer()
+    assert make.stale_kernels(kit) == []
+    write_gtctl(kit, "note", "it is of another version")
+    assert make.stale_kernels(kit) == [
+        "lib/gt/cuda-kernels would not be used: it is of another version: make them anew"
+    ]
+
+
 def test_the_newest_symbol_of_glibc_is_found(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.9\0")
     assert packer().newest_glibc([tmp_path / "a"]) == "2.34"
@@ -369,6 +459,7 @@ def test_a_page_has_every_figure_with_its_peers_and_rates(tmp_path: Path) -> Non
         "started": "2026-01-02T03:04:05+00:00",
         "machine": facts,
         "kit": {"version": "0.1.0", "revision": "abc"},
+        "warnings": [],
         "clocks": {
             "clocks.sm": {"least": 1200.0, "median": 1700.0, "largest": 1980.0},
             "temperature.gpu": {"least": 40.0, "median": 50.0, "largest": 61.0},

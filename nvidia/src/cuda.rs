@@ -58,8 +58,19 @@ pub fn remedy(code: u32) -> Option<&'static str> {
         101 => "no GPU has that number: gtctl doctor lists them",
         2 => "its memory is full: gtctl doctor names who holds it",
         3 | 4 => "the driver is being unloaded",
+        200 | 209 => {
+            "this GPU does not run code for its kind: remove the kernels' cache, and see that gtd is of one version"
+        }
+        218 | 222 => "the compiler is newer than the driver: install a newer driver, or an older NVRTC (gtctl doctor)",
+        214 | 226 => {
+            "the GPU's memory has failed: reset it by `nvidia-smi -r`, and replace it if `nvidia-smi -q -d ECC` counts more"
+        }
+        220 => "a link between GPUs has failed: `nvidia-smi nvlink -e` counts errors; restart the machine",
         802 => "the GPUs' fabric is not ready: systemctl start nvidia-fabricmanager",
         803 | 804 => "the kernel's module and libcuda are of different versions: restart the machine after an upgrade",
+        719 => {
+            "the GPU has failed, or is gone from its bus: dmesg names an Xid, and nvidia-smi whether it is still there"
+        }
         999 => "the driver cannot say why: nvidia-modprobe -u -c 0, or dmesg, may",
         _ => return None,
     })
@@ -194,6 +205,10 @@ mod tests {
              systemctl start nvidia-fabricmanager"
         );
         assert_eq!(explain(77777, None, None), "CUDA error 77777");
+        // Memory that fails, a GPU that is gone from its bus, and code of a newer compiler than the driver's.
+        for (code, part) in [(214, "`nvidia-smi -r`"), (719, "dmesg names an Xid"), (222, "install a newer driver")] {
+            assert!(explain(code, None, None).contains(part), "{code}");
+        }
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The oldest devices that can be used: Turing. NVRTC 13 compiles for none that is older.
-const CAPABILITY_MIN: (u32, u32) = (7, 5);
+/// The compute capability of the oldest devices that can be used: Turing. NVRTC 13 compiles for none that is older, and
+/// tests compile the kernels for this one.
+pub const CAPABILITY_MIN: (u32, u32) = (7, 5);
 
 /// A device that the CUDA driver lists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -149,5 +150,21 @@ impl std::fmt::Display for DeviceProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = if self.name.is_empty() { "process" } else { &self.name };
         write!(f, "{name} {}", self.pid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no files of the repository")]
+    fn the_guides_name_the_oldest_device_that_can_be_used() {
+        let (major, minor) = CAPABILITY_MIN;
+        for page in ["gpu.md", "environment.md"] {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
+            let text = std::fs::read_to_string(path).unwrap();
+            assert!(text.contains(&format!("of compute capability {major}.{minor} or newer")), "{page}");
+        }
     }
 }

@@ -3,7 +3,8 @@
 //! The system's loader knows the system's folders and `LD_LIBRARY_PATH`, but not those of Python packages, from which
 //! most users have CUDA. The search tries each candidate in turn, and goes on after a file that cannot be used.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -162,7 +163,46 @@ impl SharedLibrary {
     ) -> std::result::Result<T, Missing> {
         let variable = |name: &str| std::env::var_os(name);
         let environment = Environment { variable: &variable, program: std::env::current_exe().ok() };
-        self.open_first(&self.candidates(&environment, cuda), bind)
+        self.open_first(&self.candidates(&environment, cuda), bind).map_err(|mut missing| {
+            for newer in self.passed_over(&environment, cuda) {
+                missing.tried = format!("{}; {newer}", missing.tried);
+            }
+            missing
+        })
+    }
+
+    /// The path of the first candidate that is a library for this machine's processor, as [`open`](Self::open) would
+    /// find it. None of them is loaded: on a cold disk, that takes seconds for the largest.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn locate(&self, cuda: Option<u32>) -> std::result::Result<PathBuf, Missing> {
+        let variable = |name: &str| std::env::var_os(name);
+        let environment = Environment { variable: &variable, program: std::env::current_exe().ok() };
+        let mut tried = Vec::new();
+        for path in self.candidates(&environment, cuda) {
+            let file = if path.components().count() > 1 { Some(path.clone()) } else { loaders_file(&path, &variable) };
+            match file.as_deref().map_or(Err("the loader does not find it"), is_for_this_machine) {
+                Ok(()) => return Ok(file.unwrap_or(path)),
+                Err(why) => tried.push(format!("{}: {why}", path.display())),
+            }
+        }
+        tried.extend(self.passed_over(&environment, cuda));
+        Err(self.missing(&tried))
+    }
+
+    /// A sentence for each library that is there, but needs a newer driver.
+    fn passed_over(&self, environment: &Environment<'_>, cuda: Option<u32>) -> Vec<String> {
+        let Some(cuda) = cuda else { return Vec::new() };
+        let considered = self.candidates(environment, Some(cuda));
+        let newer = self.candidates(environment, None).into_iter().filter(|path| !considered.contains(path));
+        let there = newer.filter(|path| path.components().count() > 1 && path.exists());
+        there.map(|path| format!("{}: it needs a newer driver than this one for CUDA {cuda}", path.display())).collect()
+    }
+
+    fn missing(&self, tried: &[String]) -> Missing {
+        let SharedLibrary { name, purpose, install, .. } = *self;
+        Missing { name, purpose, install, tried: tried.join("; ") }
     }
 
     /// As [`open`](Self::open), for the candidates `paths`.
@@ -196,8 +236,7 @@ impl SharedLibrary {
                 },
             }
         }
-        let SharedLibrary { name, purpose, install, .. } = *self;
-        Err(Missing { name, purpose, install, tried: tried.join("; ") })
+        Err(self.missing(&tried))
     }
 
     /// The candidate paths, the likeliest first.
@@ -240,6 +279,59 @@ impl SharedLibrary {
         paths.retain(|path| seen.insert(path.clone()));
         paths
     }
+}
+
+/// Whether the file is a shared library for this machine's processor.
+///
+/// # Errors
+/// What it is instead.
+fn is_for_this_machine(path: &Path) -> Result<(), &'static str> {
+    // The beginning of an ELF header: its magic number, the class 2 of 64 bits, and at 18 the processor.
+    let mut head = [0; 20];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    if let Err(error) = read {
+        return Err(match error.kind() {
+            ErrorKind::NotFound => "not there",
+            ErrorKind::PermissionDenied => "it may not be read",
+            _ => "it is no library",
+        });
+    }
+    if !head.starts_with(b"\x7fELF") {
+        return Err("it is no library");
+    }
+    const PROCESSOR: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+    if head[4] == 2 && u16::from_le_bytes([head[18], head[19]]) == PROCESSOR {
+        Ok(())
+    } else {
+        Err("it is for another kind of processor")
+    }
+}
+
+/// The file that the system's loader takes for this name: from `LD_LIBRARY_PATH`, its cache, or the system's folders.
+fn loaders_file(name: &Path, variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let named = variable("LD_LIBRARY_PATH").unwrap_or_default();
+    let first = std::env::split_paths(&named).map(|folder| folder.join(name));
+    let cached = name.to_str().and_then(|name| in_loaders_cache(&std::fs::read("/etc/ld.so.cache").ok()?, name));
+    let last = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"].map(|folder| Path::new(folder).join(name));
+    first.chain(cached).chain(last).find(|path| is_for_this_machine(path).is_ok())
+}
+
+/// The path of a library in the contents of `/etc/ld.so.cache` (`struct cache_file_new` of glibc's `dl-cache.h`).
+fn in_loaders_cache(cache: &[u8], name: &str) -> Option<PathBuf> {
+    const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+    const HEADER_BYTES: usize = 48;
+    const ENTRY_BYTES: usize = 24;
+    // An older format may precede this one.
+    let start = cache.windows(MAGIC.len()).position(|bytes| bytes == MAGIC)?;
+    let cache = &cache[start..];
+    let number = |at: usize| Some(u32::from_le_bytes(cache.get(at..at + 4)?.try_into().ok()?) as usize);
+    let text = |at: usize| CStr::from_bytes_until_nul(cache.get(at..)?).ok()?.to_str().ok();
+    (0..number(MAGIC.len())?).find_map(|entry| {
+        let at = HEADER_BYTES + entry * ENTRY_BYTES;
+        // Flags precede the name and the path.
+        let path = if text(number(at + 4)?)? == name { text(number(at + 8)?)? } else { return None };
+        Some(PathBuf::from(path)).filter(|path| is_for_this_machine(path).is_ok())
+    })
 }
 
 /// The folders of packages of each Python version below `lib`.
@@ -360,6 +452,55 @@ mod tests {
         assert_eq!(candidates(&NVRTC, &[], Some(13)).len(), 4);
         // A library that requires no CUDA version suits every driver.
         assert_eq!(candidates(&DRIVER, &[], Some(12))[0], "libcuda.so.1");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no files of the machine")]
+    fn a_library_is_found_without_loading_it() {
+        let variable = |_: &str| None;
+        // The C library is where the loader has found it for this program.
+        let libc = loaders_file(Path::new("libc.so.6"), &variable).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let loaded = maps
+            .lines()
+            .find_map(|line| line.find('/').map(|at| &line[at..]).filter(|path| path.contains("libc.so.6")));
+        if let Some(loaded) = loaded {
+            assert_eq!(libc.canonicalize().unwrap(), Path::new(loaded));
+        }
+        assert_eq!(loaders_file(Path::new("libgt-no-such-library.so.2"), &variable), None);
+
+        let folder = std::env::temp_dir().join(format!("gt-nvidia-located-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("libgt-of-a-test.so.1");
+        let named = |name: &str| (name == "LD_LIBRARY_PATH").then(|| folder.clone().into_os_string());
+        let mut head = std::fs::read(&libc).unwrap()[..64].to_vec();
+        std::fs::write(&path, &head).unwrap();
+        assert_eq!(loaders_file(Path::new("libgt-of-a-test.so.1"), &named), Some(path.clone()));
+        // A library of another architecture, such as an unpacked archive for it has.
+        head[18] = 0x28;
+        for (content, why) in [(&head[..], "it is for another kind of processor"), (b"GT", "it is no library")] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(is_for_this_machine(&path), Err(why));
+        }
+        assert_eq!(is_for_this_machine(&folder.join("nothing")), Err("not there"));
+        std::fs::remove_dir_all(folder).unwrap();
+        for cache in [&b""[..], b"glibc-ld.so.cache1.1", b"glibc-ld.so.cache1.1\xff\xff\xff\xff"] {
+            assert_eq!(in_loaders_cache(cache, "libc.so.6"), None);
+        }
+    }
+
+    #[test]
+    fn a_library_that_is_too_new_for_the_driver_is_named() {
+        let folder = std::env::temp_dir().join(format!("gt-nvidia-newer-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("libnvrtc.so.13"), "").unwrap();
+        let variable = |name: &str| (name == FOLDERS_VARIABLE).then(|| folder.clone().into_os_string());
+        let environment = Environment { variable: &variable, program: None };
+        let sentence =
+            format!("{}/libnvrtc.so.13: it needs a newer driver than this one for CUDA 12", folder.display());
+        assert_eq!(NVRTC.passed_over(&environment, Some(12)), [sentence]);
+        assert_eq!(NVRTC.passed_over(&environment, Some(13)), [""; 0]);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

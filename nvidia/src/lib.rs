@@ -15,7 +15,7 @@ mod nvml;
 mod probe;
 
 pub use cuda::{CudaQuery, attribute, explain, remedy};
-pub use device::{ComputeMode, Device, DeviceProcess, NoCuda};
+pub use device::{CAPABILITY_MIN, ComputeMode, Device, DeviceProcess, NoCuda};
 pub use find::{
     CUBLAS_LT, CUDNN, DRIVER, Environment, FOLDERS_VARIABLE, Missing, NCCL, NVML, NVRTC, Opened, SharedLibrary, UCX,
 };

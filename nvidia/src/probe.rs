@@ -91,9 +91,11 @@ pub fn probe() -> ProbeReport {
         devices.iter_mut().for_each(|device| nvml.add(device));
     }
     let cuda = version.map(|version| version as u32 / 1000);
-    let looked_for = |library: &SharedLibrary| library.open(cuda, |opened| Ok(where_it_is(&opened.path)));
+    // The others are opened where they are used: together they have a gigabyte.
+    let looked_for = |library: &SharedLibrary| library.locate(cuda).map(|path| path.display().to_string());
+    let opened = |library: &SharedLibrary| library.open(None, |opened| Ok(where_it_is(&opened.path)));
     report.libraries = vec![
-        found(&DRIVER, true, driver.map_or_else(|| looked_for(&DRIVER), Ok)),
+        found(&DRIVER, true, driver.map_or_else(|| opened(&DRIVER), Ok)),
         found(&NVRTC, true, looked_for(&NVRTC)),
         found(&CUBLAS_LT, false, looked_for(&CUBLAS_LT)),
         found(&CUDNN, false, looked_for(&CUDNN)),
@@ -145,7 +147,10 @@ fn ask(program: &mut Command, limit: Duration) -> Result<ProbeReport, String> {
     });
     let said = match said.recv_timeout(limit) {
         Ok(text) => text.map_err(|error| format!("could not be read: {error}")),
-        Err(RecvTimeoutError::Timeout) => Err(format!("did not answer within {limit:?}")),
+        Err(RecvTimeoutError::Timeout) => Err(format!(
+            "did not answer within {limit:?}: try again, since a driver's first start takes long, or keep it ready by \
+             nvidia-persistenced"
+        )),
         Err(RecvTimeoutError::Disconnected) => Err("could not be read".into()),
     };
     let ended = loop {
@@ -217,6 +222,24 @@ mod tests {
                 (found, None) => assert_eq!(found, None),
                 (found, Some(why)) => assert!(found.as_ref().is_some_and(|found| found.contains(why)), "{found:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_driver_that_is_too_old_or_gone_says_what_to_install_or_look_at() {
+        for (error, sentence) in [
+            (
+                NoCuda::DriverTooOld { found: "11.8".into() },
+                "NVIDIA's driver is too old: it is for CUDA 11.8, and 12.0 is needed: install driver 525 or newer, best 580",
+            ),
+            (
+                NoCuda::Failed { what: "cuInit".into(), why: crate::explain(999, Some("CUDA_ERROR_UNKNOWN"), None) },
+                "NVIDIA's driver does not work: cuInit: CUDA_ERROR_UNKNOWN: the driver cannot say why: nvidia-modprobe -u \
+                 -c 0, or dmesg, may",
+            ),
+        ] {
+            let report = report(Err(error));
+            assert_eq!((report.trouble().as_deref(), report.usable().count()), (Some(sentence), 0));
         }
     }
 

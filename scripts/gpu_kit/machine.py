@@ -121,9 +121,17 @@ def _ask(executable: str, modules: list[str]) -> Interpreter:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=FACTS_LIMIT_S, check=True)
         facts = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        facts = _unasked(
+            executable, f"it did not import PyTorch within {FACTS_LIMIT_S} s: try again, when its disk is warm"
+        )
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        facts = {"executable": executable, "python": "", "missing": [], "nvidia": [], "error": str(error)}
+        facts = _unasked(executable, str(error))
     return Interpreter(executable, facts)
+
+
+def _unasked(executable: str, error: str) -> dict[str, Any]:
+    return {"executable": executable, "python": "", "missing": [], "nvidia": [], "error": error}
 
 
 def unsuited(manifest: dict[str, Any]) -> str | None:
@@ -224,6 +232,26 @@ def probe(gtd: Path, environment: dict[str, str]) -> dict[str, Any]:
         return json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return {"error": f"{gtd} probe cuda: {type(error).__name__}: {error}"}
+
+
+def kernels(gtctl: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Returns the state, as "good", and the words of `gtctl doctor` about the file of compiled kernels."""
+    try:
+        done = subprocess.run(
+            [gtctl, "doctor", "--json"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_LIMIT_S,
+            check=False,
+        )
+        finding = next(finding for finding in json.loads(done.stdout) if finding["what"] == "gpu kernels")
+        words = [finding["found"], *filter(None, [finding.get("next")])]
+        return {"state": finding["state"], "words": ": ".join(words)}
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return {"state": "unknown", "words": f"{gtctl} doctor: {type(error).__name__}: {error}"}
+    except StopIteration:
+        return {"state": "unknown", "words": f"{gtctl} doctor says nothing of compiled kernels"}
 
 
 def smi() -> list[dict[str, str]]:

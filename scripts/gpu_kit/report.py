@@ -60,6 +60,9 @@ def page(documents: list[dict[str, Any]]) -> str:
         lines += [_figure(figure, peers) for figure in figures]
         clocks = next((document["clocks"] for document in documents if document["figures"]), {})
         lines += ["", f"Medians; times are of one operation or step. {_clocks(clocks)}".rstrip()]
+    warnings = list(dict.fromkeys(words for document in documents for words in document["warnings"]))
+    if warnings:
+        lines += ["", "Warnings:", "", *(f"- {words}" for words in warnings)]
     failures = [failure["name"] for document in documents for failure in document["failures"]]
     if failures:
         lines += ["", "Failed:", "", *(f"- `{name}`" for name in failures)]

@@ -42,6 +42,8 @@ FAILURES_PRINTED_MAX = 20
 SAMPLE_FIELDS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "utilization.gpu", "memory.used")
 SAMPLE_S = 2
 
+# The words of a worker's log, and of a test's output, that the kit's compiled kernels are not used.
+KERNELS_UNUSED = "the file of compiled ones is not used"
 # How often the runner looks whether it has been told to end, in seconds.
 POLL_S = 0.05
 
@@ -125,8 +127,8 @@ class Run:
         """Runs the groups, each with its limit in seconds, and returns the exit status."""
         mark = "REHEARSAL on an emulated device: it says nothing of a GPU\n" if self.rehearsal else ""
         print(f"{mark}{self._words()}", flush=True)
-        if self.machine.no_device:
-            print(f"gpu-kit: {self.machine.no_device}", flush=True)
+        for words in filter(None, [self.machine.no_device, *self.machine.warnings]):
+            print(f"gpu-kit: {words}", flush=True)
         documents = []
         for group, limit_s in groups:
             document = self.group(group, limit_s)
@@ -165,6 +167,7 @@ class Run:
             "reason": reason,
             **found.document(),
             "clocks": clocks,
+            "warnings": self.machine.warnings,
             "machine": self.machine.facts,
             "kit": {name: self.manifest[name] for name in ("version", "revision", "built")},
         }
@@ -203,6 +206,8 @@ class Run:
         command = [part.replace("{file}", str(file)) for part in step.command]
         names = self._rust_tests(command, environment) if step.kind == "rust" else []
         text, ending = self._program(command, environment, deadline, log)
+        for line in [line for line in text.splitlines() if KERNELS_UNUSED in line][:1]:
+            self._warn(f"{group.name} {step.name}: {line}")
         match step.kind:
             case "told":
                 print(text, flush=True)
@@ -244,6 +249,11 @@ class Run:
         with log.open(errors="replace") as file:
             file.seek(begin)
             return file.read(), ending
+
+    def _warn(self, words: str) -> None:
+        if words not in self.machine.warnings:
+            print(f"gpu-kit: {words}", flush=True)
+            self.machine.warnings.append(words)
 
     def _rust_tests(self, command: list[str], environment: dict[str, str]) -> list[str]:
         """Returns the names of the tests that a test program of Rust would run."""
@@ -291,6 +301,19 @@ class Run:
     def _suits(self, package: dict[str, Any]) -> bool:
         return package.get("python") in (None, ".".join(self.python.facts["python"].split(".")[:2]))
 
+    def _unsuited_packages(self) -> list[str]:
+        """Returns a sentence if the interpreter lacks packages that the kit has for another version of Python."""
+        packages = self.manifest["packages"]
+        lacking = [module for module in self.python.missing if not self._suits(packages[module])]
+        if not lacking:
+            return []
+        version, needed = self.python.facts["python"], packages[lacking[0]]["python"]
+        return [
+            f"{', '.join(lacking)}: the kit has these for Python {needed}, and {self.python.executable} is {version};"
+            f" tests that need them fail: pass an interpreter of Python {needed}, or pack the kit for this one, by"
+            f" `make gpu-kit GPU_KIT='--python {version.rpartition('.')[0]}'`"
+        ]
+
     def _look(self) -> Machine:
         """Looks at the machine, its driver and the libraries."""
         found = {
@@ -298,11 +321,16 @@ class Run:
             "interpreter": self.python.facts,
             "libraries": self.python.library_folders,
             "nvidia-smi": machine.smi(),
+            "kernels": machine.kernels(KIT / "bin" / "gtctl", self.environment),
         }
+        is_good = found["kernels"]["state"] == "good"
+        warnings = [] if is_good else [f"kernels are compiled while programs wait: {found['kernels']['words']}"]
+        warnings += self._unsuited_packages()
         if self.rehearsal:
-            return Machine(found)
+            return Machine(found, warnings=warnings)
         found["probe"] = machine.probe(self.gtd, self.environment)
-        return Machine(found, no_device=machine.why_no_device(found["probe"], self.python))
+        no_device = machine.why_no_device(found["probe"], self.python)
+        return Machine(found, no_device=no_device, warnings=warnings)
 
     def _words(self) -> str:
         facts = self.python.facts

@@ -63,14 +63,14 @@ def main() -> int:
         CORPUS.write_text(corpus(itertools.count(arguments.seed), arguments.write_corpus))
         return 0
     if arguments.only is not None:
-        lines = generate.program(arguments.only)
+        lines = generate.program(arguments.only, shares_arrays=not gt.cuda.is_available())
         print(as_program(lines), "\n#", difference(lines) or "no difference")
         return 0
     scalars = generate.SMALL if arguments.small else generate.SCALARS
     deadline = time.monotonic() + 60 * arguments.minutes
     seed, failures, known = arguments.seed, 0, set()
     while time.monotonic() < deadline and failures < arguments.failures:
-        lines = generate.program(seed, scalars)
+        lines = generate.program(seed, scalars, shares_arrays=not gt.cuda.is_available())
         if difference(lines):
             lines = shrunk(lines, lambda smaller: difference(smaller) is not None)
             text = difference(lines)

@@ -54,8 +54,9 @@ SCALARS = (*SMALL, 127, 128, 255, 256, -128, 2**31, 2**53 + 1, 2**63 - 1)
 class Program:
     """A program that is being written: its lines, and PyTorch's variables after them."""
 
-    def __init__(self, seed: int, scalars: tuple[Any, ...]) -> None:
+    def __init__(self, seed: int, scalars: tuple[Any, ...], shares_arrays: bool) -> None:
         self.random = random.Random(seed)
+        self.shares_arrays = shares_arrays
         self.scalars = scalars
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {"torch": torch}
@@ -669,7 +670,7 @@ class Program:
             self.write: 6,
             self.handle: 1,
             self.autograd: 2,
-            self.with_numpy: 2,
+            self.with_numpy: 2 if self.shares_arrays else 0,
         }
         kind = self.random.choices(list(kinds), kinds.values())[0] if self.count > 1 else self.create
         try:
@@ -801,9 +802,11 @@ def meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
     return a[0] < b[0] + b[1] and b[0] < a[0] + a[1] and min(a[1], b[1]) > 0
 
 
-def program(seed: int, scalars: tuple[Any, ...] = SCALARS) -> list[str]:
-    """The lines of a random program; those of a seed are always the same."""
-    written = Program(seed, scalars)
+def program(seed: int, scalars: tuple[Any, ...] = SCALARS, shares_arrays: bool = True) -> list[str]:
+    """The lines of a random program; those of a seed are always the same. Without `shares_arrays`, none makes an array
+    of NumPy's: those of tensors on a GPU are copies, where PyTorch, on the processor, shares elements.
+    """
+    written = Program(seed, scalars, shares_arrays)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(ATTEMPTS_MAX):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from collections.abc import Iterator
 
 import pytest
-from machine import DEADLINE_S, Machine, booted, eventually, packages, why_no_boot
+from machine import DEADLINE_S, ROOT, Machine, booted, eventually, packages, why_no_boot
 
 pytestmark = pytest.mark.timeout(900)
 CONFIGURATION = "/etc/gt/gtd.yaml"
@@ -64,7 +67,90 @@ def test_workers_in_processes_of_their_own_work_there_too(machine: Machine) -> N
     assert (client.returncode, said.strip()) == (0, "545664.0 gt.Size([999])"), said
     workers = json.loads(machine.run("gtctl", "status", "--json"))["workers"]
     assert [(worker["state"], worker["losses"]) for worker in workers] == [("running", 0)] * 3
+    pid = next(worker["process"] for worker in workers if worker["process"])
+    assert "NCCL_SOCKET_IFNAME=lo" in machine.run("cat", f"/proc/{pid}/environ").split("\0")
     assert not [entry for entry in machine.journal() if int(entry["PRIORITY"]) < 4], machine.journal()
+
+
+# The calls by which NCCL's ranks find each other: the interfaces' addresses, by netlink, and connections between
+# addresses of the interface that NCCL_SOCKET_IFNAME names, by default another than the loopback. With the library of
+# NCCL as its argument, the program lets NCCL itself begin, and connects to the address in its id as a rank does.
+NCCL_BEGINS = """
+import ctypes, os, socket, struct, sys
+
+class Interface(ctypes.Structure):
+    pass
+
+Interface._fields_ = [("next", ctypes.POINTER(Interface)), ("name", ctypes.c_char_p), ("flags", ctypes.c_uint),
+                      ("address", ctypes.c_void_p)]
+libc = ctypes.CDLL(None, use_errno=True)
+first = ctypes.POINTER(Interface)()
+assert libc.getifaddrs(ctypes.byref(first)) == 0, os.strerror(ctypes.get_errno())
+addresses, one = {}, first
+while one:
+    if one.contents.address and struct.unpack("H", ctypes.string_at(one.contents.address, 2))[0] == socket.AF_INET:
+        addresses[one.contents.name.decode()] = socket.inet_ntoa(ctypes.string_at(one.contents.address + 4, 4))
+    one = one.contents.next
+
+def connects(address, port=None):
+    with socket.socket() as listener:
+        if port is None:
+            listener.bind((address, 0))
+            listener.listen()
+            port = listener.getsockname()[1]
+        with socket.socket() as rank:
+            rank.settimeout(2)
+            try:
+                rank.connect((address, port))
+                return True
+            except OSError:
+                return False
+
+print("loopback", connects(addresses["lo"]))
+print("others", [connects(address) for name, address in addresses.items() if name != "lo"])
+if len(sys.argv) > 1:
+    nccl, id = ctypes.CDLL(sys.argv[1]), ctypes.create_string_buffer(128)
+    status = nccl.ncclGetUniqueId(id)
+    # A magic number, then the address at which rank 0 waits for the others.
+    port, address = struct.unpack(">H", id.raw[10:12])[0], socket.inet_ntoa(id.raw[12:16])
+    print("nccl", status, address, connects(address, port))
+"""
+
+
+def in_the_service(machine: Machine, program: str, *arguments: str, **environment: str) -> str:
+    """Runs a program of Python as the daemon runs: as its user, within all limits of its unit."""
+    machine.write("/run/gt-program.py", program)
+    left_out = ("ExecReload=", "WatchdogSec=", "Restart", "Requires=", "After=", "Type=", "ExecStart=")
+    unit = (ROOT / "systemd" / "gtd.service").read_text().splitlines()
+    unit = [line for line in unit if not line.startswith(left_out)]
+    unit.insert(unit.index("[Service]") + 1, "Type=oneshot")
+    # The service sees no home folder, in which the interpreter of these tests may be.
+    python = shutil.which("python3", path="/usr/local/bin:/usr/bin") or pytest.skip("the system has no Python")
+    command = [python, "/run/gt-program.py", *arguments]
+    unit.insert(unit.index("[Service]") + 1, f"ExecStart={' '.join(command)}")
+    for name, value in environment.items():
+        unit.insert(unit.index("[Service]") + 1, f"Environment={name}={value}")
+    machine.write("/run/systemd/system/gt-program.service", "\n".join(unit) + "\n")
+    machine.run("systemctl", "daemon-reload")
+    status, _ = machine.fails("systemctl", "start", "gt-program.service")
+    machine.run("journalctl", "--sync")
+    said = machine.run("journalctl", "--no-pager", "--output=cat", "--unit=gt-program.service")
+    assert status == 0, said
+    return said
+
+
+def test_nccl_can_begin_in_the_service(machine: Machine) -> None:
+    """Set GT_NCCL_LIBRARY to try NCCL itself: its package has 250 MB, and needs no device to begin."""
+    library = os.environ.get("GT_NCCL_LIBRARY")
+    arguments = [library] if library else []
+    said = in_the_service(machine, NCCL_BEGINS, *arguments, NCCL_SOCKET_IFNAME="lo")
+    assert "loopback True" in said
+    # Workers of the service may connect by no other interface, which NCCL would prefer.
+    found = re.search(r"others (.*)", said)
+    assert found is not None
+    assert "True" not in found.group(1)
+    if library:
+        assert "nccl 0 127.0.0.1 True" in said
 
 
 def test_a_user_outside_the_group_gets_an_error(machine: Machine) -> None:

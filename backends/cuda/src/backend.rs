@@ -3,7 +3,7 @@
 use crate::blas::gemm::Blas;
 use crate::checks::{CheckBoard, Slot};
 use crate::compile::compiler::Compiler;
-use crate::compile::prebuilt::Prebuilt;
+use crate::compile::prebuilt::{Architecture, Prebuilt};
 use crate::compile::store::Store;
 use crate::dnn::conv::Dnn;
 use crate::driver::{self, CudaStream, Driver};
@@ -112,6 +112,16 @@ impl CudaBackend {
     pub fn with_prebuilt(mut self, prebuilt: Prebuilt) -> CudaBackend {
         self.kernels.use_prebuilt(prebuilt);
         self
+    }
+
+    /// Waits until the host memory that was registered is pinned, as far as it can be.
+    pub fn await_pinned(&self) {
+        self.transfers.await_pinned();
+    }
+
+    /// The architecture of the kernels that were compiled beforehand, if there are any.
+    pub fn prebuilt_for(&self) -> Option<Architecture> {
+        self.kernels.prebuilt_for()
     }
 
     /// Hands convolutions with at least this many multiply-adds to libraries.

@@ -1,7 +1,11 @@
 //! The findings of `gtctl doctor` about GPUs.
 
+use crate::catalogue::catalogue;
+use crate::compile::nvrtc::{Nvrtc, base_options};
+use crate::compile::prebuilt::{Architecture, CudaVersion, FILE_VARIABLE, KernelFile, KernelPlace};
+use crate::template::{images, source};
 use gt_backend::{DoctorContext, Finding, ServiceUser};
-use gt_nvidia::{CUBLAS_LT, CUDNN, Device, LibraryFound, NCCL, ProbeReport};
+use gt_nvidia::{CUBLAS_LT, CUDNN, Device, LibraryFound, NCCL, NVRTC, Opened, ProbeReport, SharedLibrary};
 use rustix::fs::{Access, access};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,20 +17,121 @@ const GPUS_LIMIT: Duration = Duration::from_secs(30);
 
 /// The findings about NVIDIA's devices, driver and libraries.
 pub fn findings(context: &DoctorContext<'_>) -> Vec<Finding> {
+    let own = std::env::current_exe().ok();
+    let place = context.gtd.or(own.as_deref()).map(KernelPlace::of);
     if !gt_nvidia::is_there() {
-        return vec![Finding::note(
+        let none = Finding::note(
             "gpus",
             "none: no NVIDIA driver runs here",
             "none is needed; for NVIDIA's, install the driver, or give the container the GPUs",
-        )];
+        );
+        let kernels = place.and_then(|place| kernels_finding(&place, None));
+        return [none].into_iter().chain(kernels).collect();
     }
-    let report =
+    let mut report =
         match context.gtd.map(|gtd| gt_nvidia::probe_apart(Command::new(gtd).args(["probe", "cuda"]), GPUS_LIMIT)) {
             Some(report) => report,
             // `gtctl` ends soon, so it may use the driver itself.
             None => gt_nvidia::probe(),
         };
-    gpu_findings(&report, context.bytes).into_iter().chain(gpu_files(context.service)).collect()
+    open_libraries(&mut report);
+    let mut findings = gpu_findings(&report, context.bytes);
+    findings.extend(place.iter().flat_map(|place| kernels_findings(place, &report)));
+    findings.extend(gpu_files(context.service));
+    findings
+}
+
+/// The version of CUDA that the driver is for.
+fn driver_version(report: &ProbeReport) -> Option<CudaVersion> {
+    let (major, minor) = report.cuda.as_ref()?.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Opens the libraries of a report, which has only looked for their files, and notes those that cannot be used.
+fn open_libraries(report: &mut ProbeReport) {
+    let driver = driver_version(report);
+    let capabilities: Vec<u32> =
+        report.devices.iter().flatten().map(|device| 10 * device.capability.0 + device.capability.1).collect();
+    // The compiler has to have code for each device; that the others can be loaded is enough.
+    let usable = |library: &SharedLibrary, opened: Opened| match driver {
+        Some(driver) if library.name == NVRTC.name => {
+            let compiles = |capability| Nvrtc::for_device(opened.clone(), capability, driver).map(drop);
+            capabilities.iter().copied().try_for_each(compiles)
+        }
+        _ => Ok(()),
+    };
+    for found in &mut report.libraries {
+        let known = [&NVRTC, &CUBLAS_LT, &CUDNN, &NCCL].into_iter().find(|library| library.name == found.name);
+        if let (Some(library), Ok(path)) = (known, &found.path)
+            && let Err(missing) = library.open_first(&[PathBuf::from(path)], |opened| usable(library, opened))
+        {
+            found.path = Err(missing.to_string());
+        }
+    }
+}
+
+/// The findings about the file of kernels that were compiled beforehand, one for each kind of device.
+fn kernels_findings(place: &KernelPlace, report: &ProbeReport) -> Vec<Finding> {
+    let driver = driver_version(report);
+    let mut seen = Vec::new();
+    for device in report.devices.iter().flatten() {
+        if !seen.iter().any(|other: &&Device| other.capability == device.capability) {
+            seen.push(device);
+        }
+    }
+    match driver {
+        Some(driver) if !seen.is_empty() => {
+            seen.into_iter().filter_map(|device| kernels_finding(place, Some((device, driver)))).collect()
+        }
+        _ => kernels_finding(place, None).into_iter().collect(),
+    }
+}
+
+/// The finding about the file of kernels that were compiled beforehand, for a device and the version of CUDA that its
+/// driver is for. Without a device, a file that is not where it would be is no finding.
+fn kernels_finding(place: &KernelPlace, device: Option<(&Device, CudaVersion)>) -> Option<Finding> {
+    let what = "gpu kernels";
+    let make =
+        format!("make cuda-kernels makes the file, and {FILE_VARIABLE} names it; without it the first steps wait");
+    let path = match place {
+        KernelPlace::Off => {
+            let next = "unset it, so that the first steps do not wait for the compiler";
+            return Some(Finding::note(what, format!("compiled at first use: {FILE_VARIABLE} is 0"), next));
+        }
+        KernelPlace::Beside(path) if !path.exists() => {
+            let found = format!("compiled at first use: there is no {}", path.display());
+            return device.map(|_| Finding::note(what, found, make));
+        }
+        KernelPlace::Named(path) | KernelPlace::Beside(path) => path,
+    };
+    let unusable = |why: String| Some(Finding::note(what, format!("{}: {why}", path.display()), make.clone()));
+    let file = match KernelFile::open(path) {
+        Ok(file) => file,
+        Err(why) => return unusable(why),
+    };
+    let listed = file.architectures().iter().map(Architecture::to_string).collect::<Vec<_>>().join(", ");
+    let by = format!("{listed}, by CUDA {}.{}", file.made_by().0, file.made_by().1);
+    let right = match device {
+        None => file.architectures().first().copied(),
+        Some((device, driver)) => file.right_for(10 * device.capability.0 + device.capability.1, driver),
+    };
+    let Some(architecture) = right else {
+        let to_whom = device.map_or_else(String::new, |(Device { number, capability: (major, minor), .. }, driver)| {
+            format!("cuda:{number}, of capability {major}.{minor} with a driver for CUDA {}.{}", driver.0, driver.1)
+        });
+        let found = format!("{} has kernels for {by}, and none for {to_whom}", path.display());
+        let next =
+            "they are compiled at first use; the file's need a device of capability 8.0 and a driver for CUDA 13";
+        return Some(Finding::note(what, found, next));
+    };
+    let wanted: Vec<String> = images(&catalogue()).iter().map(|keys| source(keys)).collect();
+    let count = file.count(&wanted, architecture, &base_options());
+    if count < wanted.len() {
+        let own = env!("CARGO_PKG_VERSION");
+        return unusable(format!("it is of another version than {own}: it has {count} of {} images", wanted.len()));
+    }
+    let used = device.map_or_else(String::new, |(device, _)| format!("; cuda:{} uses {architecture}", device.number));
+    Some(Finding::good(what, format!("{}: {count} images for {by}{used}", path.display())))
 }
 
 /// The findings about the driver, the devices and the libraries of a report.
@@ -118,11 +223,7 @@ fn gpu_files(service: Option<ServiceUser>) -> Vec<Finding> {
         findings.extend(doors(&files.collect::<Vec<_>>(), service));
     }
     let closed = devices.iter().filter(|path| service.is_none() && access(path.as_path(), usable).is_err());
-    let closed: Vec<String> = closed.map(|path| path.display().to_string()).collect();
-    if !closed.is_empty() {
-        let next = "the daemon's user needs to: see DeviceAllow= of gtd.service";
-        findings.push(Finding::bad("gpu files", format!("{} cannot be opened by you", closed.join(", ")), next));
-    }
+    findings.extend(closed_files(&closed.filter_map(|path| DeviceFile::at(path)).collect::<Vec<_>>()));
     if !devices.is_empty() && !Path::new("/dev/nvidia-uvm").exists() {
         findings.push(Finding::bad(
             "gpu files",
@@ -149,16 +250,28 @@ impl DeviceFile {
     }
 }
 
+/// The finding about device files that this user cannot open, so that a daemon of theirs has no GPU.
+fn closed_files(closed: &[DeviceFile]) -> Option<Finding> {
+    let first = closed.first()?;
+    let next = format!(
+        "join group {} if the mode lets it, or `chmod a+rw` as root; for the service, see DeviceAllow= of gtd.service",
+        first.gid
+    );
+    Some(Finding::bad("gpu files", format!("{} cannot be opened by you", listed(closed)), next))
+}
+
+/// The files with their modes and owners.
+fn listed<'a>(files: impl IntoIterator<Item = &'a DeviceFile>) -> String {
+    let text = |f: &DeviceFile| format!("{} ({:o}, user {}, group {})", f.path, f.mode, f.uid, f.gid);
+    files.into_iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
 /// The finding about device files beside a system's daemon, whose limits hold only for those who cannot open them.
 fn doors(files: &[DeviceFile], service: ServiceUser) -> Option<Finding> {
     const OTHERS: u32 = 0o006;
     const GROUP: u32 = 0o060;
     const OWNER: u32 = 0o600;
     let what = "gpu files";
-    let listed = |files: &[&DeviceFile]| {
-        let texts = files.iter().map(|f| format!("{} ({:o}, user {}, group {})", f.path, f.mode, f.uid, f.gid));
-        texts.collect::<Vec<_>>().join(", ")
-    };
     let next = format!(
         "keep them to the daemon: \"options nvidia NVreg_DeviceFileUID={} NVreg_DeviceFileGID=0 \
          NVreg_DeviceFileMode=0600\" in /etc/modprobe.d/gt.conf, then load the driver again (docs/administration.md)",
@@ -167,18 +280,16 @@ fn doors(files: &[DeviceFile], service: ServiceUser) -> Option<Finding> {
     let is_open = |f: &&DeviceFile| f.mode & OTHERS != 0 || (f.gid == service.gid && f.mode & GROUP != 0);
     let open: Vec<&DeviceFile> = files.iter().filter(is_open).collect();
     if !open.is_empty() {
-        let text = format!("{} can be opened by programs of users, which then have no limits", listed(&open));
+        let text = format!("{} can be opened by programs of users, which then have no limits", listed(open));
         return Some(Finding::note(what, text, next));
     }
     let is_lost = |f: &&DeviceFile| service.uid != 0 && (f.uid != service.uid || f.mode & OWNER != OWNER);
     let lost: Vec<&DeviceFile> = files.iter().filter(is_lost).collect();
     match (lost.is_empty(), files.is_empty()) {
         (_, true) => None,
-        (true, _) => {
-            Some(Finding::good(what, format!("{}: for the daemon alone", listed(&files.iter().collect::<Vec<_>>()))))
-        }
+        (true, _) => Some(Finding::good(what, format!("{}: for the daemon alone", listed(files)))),
         (false, _) => {
-            let text = format!("{} cannot be opened by the daemon, which is user {}", listed(&lost), service.uid);
+            let text = format!("{} cannot be opened by the daemon, which is user {}", listed(lost), service.uid);
             Some(Finding::bad(what, text, next))
         }
     }
@@ -187,6 +298,7 @@ fn doors(files: &[DeviceFile], service: ServiceUser) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compile::prebuilt::{ImagePacking, write};
     use gt_backend::{FindingState, findings_text};
 
     #[test]
@@ -207,6 +319,76 @@ mod tests {
         assert_eq!(lost.state, FindingState::Bad);
         assert!(lost.found.ends_with("cannot be opened by the daemon, which is user 990"), "{}", lost.found);
         assert!(doors(&[], service).is_none());
+        let file = DeviceFile { path: "/dev/nvidia0".into(), uid: 0, gid: 44, mode: 0o660 };
+        let closed = closed_files(&[file]).unwrap();
+        assert_eq!(closed.found, "/dev/nvidia0 (660, user 0, group 44) cannot be opened by you");
+        assert!(closed.next.unwrap().starts_with("join group 44 if the mode lets it, or `chmod a+rw` as root"));
+        assert!(closed_files(&[]).is_none());
+    }
+
+    /// A device of this capability.
+    fn device(capability: (u32, u32)) -> Device {
+        let text = r#"{"number": 0, "name": "NVIDIA H200", "uuid": "GPU-1", "capability": [9, 0], "memory_bytes": 1,
+            "pci": "0000:65:00.0", "mig": false, "compute_mode": "shared", "multiprocessors": 132,
+            "clock_khz": 1, "memory_clock_khz": 1, "memory_bus_bits": 1, "free_bytes": null, "holders": []}"#;
+        Device { capability, ..serde_json::from_str(text).unwrap() }
+    }
+
+    #[test]
+    fn the_file_of_compiled_kernels_says_whether_it_is_used_and_what_to_do_if_not() {
+        let folder = std::env::temp_dir().join(format!("gt-doctor-kernels-{}", std::process::id()));
+        let path = folder.join("cuda-kernels");
+        let h200 = device((9, 0));
+        let told = |place: &KernelPlace, device: Option<(&Device, CudaVersion)>| {
+            kernels_finding(place, device).map(|finding| findings_text(&[finding])).unwrap_or_default()
+        };
+        let of = |architectures: &[Architecture], sources: &[String]| {
+            let image =
+                |architecture: &Architecture, source: &String| (*architecture, source.clone(), b"code".to_vec());
+            let all: Vec<_> =
+                sources.iter().flat_map(|source| architectures.iter().map(|of| image(of, source))).collect();
+            write(&path, (13, 0), &base_options(), &all, ImagePacking::Compressed).unwrap();
+        };
+        let beside = KernelPlace::Beside(path.clone());
+        let (place, on_h200) = (path.display(), Some((&h200, (13, 0))));
+
+        // A machine without a GPU, or a pip-installed GT, has no file and needs none.
+        assert_eq!(told(&beside, None), "");
+        assert!(told(&beside, on_h200).starts_with(&format!(
+            "note  gpu kernels  compiled at first use: there is no {place}\n{:19}→ make cuda-kernels makes the file, \
+             and GT_CUDA_KERNELS names it",
+            ""
+        )));
+        assert!(told(&KernelPlace::Named(path.clone()), None).contains("cuda-kernels: No such file or directory"));
+        assert!(
+            told(&KernelPlace::Off, on_h200)
+                .starts_with("note  gpu kernels  compiled at first use: GT_CUDA_KERNELS is 0")
+        );
+
+        let sources: Vec<String> = images(&catalogue()).iter().map(|keys| source(keys)).collect();
+        let both = [Architecture::Device(90), Architecture::Newer(90)];
+        of(&both, &sources);
+        let count = sources.len();
+        let found = format!("ok    gpu kernels  {place}: {count} images for sm_90, compute_90, by CUDA 13.0");
+        assert_eq!(told(&beside, None), format!("{found}\n"));
+        assert_eq!(told(&beside, on_h200), format!("{found}; cuda:0 uses sm_90\n"));
+        assert_eq!(told(&beside, Some((&device((12, 0)), (13, 0)))), format!("{found}; cuda:0 uses compute_90\n"));
+        let without = told(&beside, Some((&device((7, 5)), (13, 0))));
+        assert!(without.starts_with("note  "), "{without}");
+        assert!(without.contains("and none for cuda:0, of capability 7.5 with a driver for CUDA 13.0"), "{without}");
+        assert!(told(&beside, Some((&h200, (12, 8)))).contains("and none for cuda:0, of capability 9.0"));
+
+        of(&both, &sources[..count - 1]);
+        let older = told(&beside, on_h200);
+        assert!(older.starts_with("note  "), "{older}");
+        let version = env!("CARGO_PKG_VERSION");
+        assert!(
+            older.contains(&format!("it is of another version than {version}: it has {} of {count} images", count - 1)),
+            "{older}"
+        );
+        std::fs::write(&path, "GT").unwrap();
+        assert!(told(&beside, on_h200).contains("it does not begin with gt-cuda-kernels 1"));
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::survey::{print_report, survey};
 use gt_backend::{
     Backend, BackendFactory, BackendFacts, Capabilities, DeviceDescription, Discovery, OpenOptions, OpenedBackend, Site,
 };
+use gt_nvidia::Device;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,10 +49,8 @@ impl BackendFactory for CudaFactory {
     };
 
     fn open(options: &OpenOptions) -> Result<OpenedBackend<CudaBackend>, String> {
-        let report = gt_nvidia::probe();
-        let devices = report.devices.map_err(|error| error.to_string())?;
-        let device = devices.iter().find(|device| device.number == options.device).ok_or("the device is gone")?;
-        device.trouble().map_or(Ok(()), Err)?;
+        let devices = gt_nvidia::probe().devices.map_err(|error| error.to_string())?;
+        let device = device_of(&devices, options.device)?;
         let limit = (options.memory_bytes_limit > 0).then_some(options.memory_bytes_limit);
         let backend = CudaBackend::open(options.device, limit, kernel_store()).map_err(|error| error.to_string())?;
         Ok(opened(backend, device.rates()))
@@ -93,6 +92,9 @@ impl BackendFactory for EmulatedCudaFactory {
             uuid[..4].copy_from_slice(&std::process::id().to_ne_bytes());
             driver = driver.named(uuid);
         }
+        if let Some(file) = std::env::var_os("GT_EMULATED_LOST") {
+            driver = driver.lost_by(file.into());
+        }
         let backend = CudaBackend::new(std::sync::Arc::new(driver), Box::new(Gxx::default()), test_store(), limit);
         Ok(opened(backend.map_err(|error| error.to_string())?, SMALL_DEVICE))
     }
@@ -101,6 +103,20 @@ impl BackendFactory for EmulatedCudaFactory {
     fn open(_: &OpenOptions) -> Result<OpenedBackend<CudaBackend>, String> {
         Err("this gtd was built without emulated devices".into())
     }
+}
+
+/// The device of this number.
+///
+/// # Errors
+/// It is not there any more, or may not be used.
+fn device_of(devices: &[Device], number: u32) -> Result<&Device, String> {
+    let device = devices.iter().find(|device| device.number == number).ok_or_else(|| {
+        format!(
+            "cuda:{number} is gone: `nvidia-smi` says whether the driver still knows it, and dmesg why not; start the \
+             machine again, or leave the device out of GT_DEVICES"
+        )
+    })?;
+    device.trouble().map_or(Ok(device), Err)
 }
 
 fn opened(backend: CudaBackend, (gflops, gbytes_per_s): (f64, f64)) -> OpenedBackend<CudaBackend> {
@@ -122,4 +138,15 @@ fn kernel_store() -> Store {
     let users =
         || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache"))).map(|cache| cache.join("gt"));
     folder("CACHE_DIRECTORY").or_else(users).map_or_else(Store::default, |cache| Store::at(cache.join("kernels")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_has_vanished_says_what_to_look_at() {
+        let error = device_of(&[], 1).expect_err("there is none");
+        assert!(error.starts_with("cuda:1 is gone: `nvidia-smi` says whether the driver still knows it"), "{error}");
+    }
 }

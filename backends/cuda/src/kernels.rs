@@ -2,7 +2,7 @@
 
 use crate::compile::background::{BackgroundCompiler, image};
 use crate::compile::compiler::{Compiler, Image};
-use crate::compile::prebuilt::Prebuilt;
+use crate::compile::prebuilt::{Architecture, Prebuilt};
 use crate::compile::store::Store;
 use crate::driver::{self, Driver, KernelFunction};
 use crate::error::failed;
@@ -70,6 +70,11 @@ impl Kernels {
     /// Looks for kernels among these images before the compiler is asked.
     pub fn use_prebuilt(&mut self, prebuilt: Prebuilt) {
         self.prebuilt = Some(prebuilt);
+    }
+
+    /// The architecture of the images that were compiled beforehand, if there are any.
+    pub fn prebuilt_for(&self) -> Option<Architecture> {
+        self.prebuilt.as_ref().map(Prebuilt::architecture)
     }
 
     /// The kernel of a key, compiled and loaded at first use.

@@ -36,6 +36,7 @@ mod memory;
 mod moves;
 mod open;
 mod peer;
+mod pinning;
 pub mod program;
 mod progress;
 mod reduce;

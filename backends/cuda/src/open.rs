@@ -23,13 +23,14 @@ impl CudaBackend {
     pub fn open(ordinal: u32, memory_bytes_limit: Option<usize>, store: Store) -> Result<CudaBackend, OpenError> {
         let cuda = CudaDriver::open(ordinal)?;
         let capability = crate::driver::Driver::properties(&cuda).capability;
-        let compiler = NVRTC.open(Some(cuda.version_major()), |opened| Nvrtc::bind(opened, capability))?;
+        let version = cuda.version();
+        let compiler = NVRTC.open(Some(version.0), |opened| Nvrtc::for_device(opened, capability, version))?;
         let free = crate::driver::Driver::free_bytes(&cuda).map_err(|why| OpenError::Refused { ordinal, why })?;
         let memory_bytes_limit = memory_bytes_limit.unwrap_or(usize::MAX).min(free - RESERVE_BYTES.min(free / 2));
-        let (version, driver) = (cuda.version_major(), Arc::new(cuda));
+        let driver = Arc::new(cuda);
         let mut backend = CudaBackend::new(driver.clone(), Box::new(compiler), store, memory_bytes_limit)
             .map_err(|why| OpenError::Refused { ordinal, why })?;
-        if let Some(prebuilt) = Prebuilt::installed(capability, driver.version(), &base_options()) {
+        if let Some(prebuilt) = Prebuilt::installed(capability, version, &base_options()) {
             backend = backend.with_prebuilt(prebuilt);
         }
         // A switch that is set and not empty is off if it is 0, and on otherwise.
@@ -42,7 +43,7 @@ impl CudaBackend {
         if let Some(graphs) = graphs {
             backend.set_graphs(graphs).map_err(|why| OpenError::Refused { ordinal, why })?;
         }
-        backend = match CUBLAS_LT.open(Some(version), |opened| CublasLt::bind(opened, driver.clone())) {
+        backend = match CUBLAS_LT.open(Some(version.0), |opened| CublasLt::bind(opened, driver.clone())) {
             Ok(blas) => backend.with_blas(Box::new(blas)),
             Err(error) => {
                 tracing::warn!(target: "gtd::cuda", %error, "matrices are multiplied by kernels of GT's own, which are slower");
@@ -52,7 +53,7 @@ impl CudaBackend {
         if switch("GT_CUDNN") == Some(false) {
             return Ok(backend);
         }
-        Ok(match CUDNN.open(Some(version), |opened| Cudnn::bind(opened, driver.clone(), memory_bytes_limit)) {
+        Ok(match CUDNN.open(Some(version.0), |opened| Cudnn::bind(opened, driver.clone(), memory_bytes_limit)) {
             Ok(dnn) => backend.with_dnn(Box::new(dnn)),
             Err(error) => {
                 tracing::info!(target: "gtd::cuda", %error, "convolutions are computed without cuDNN, which takes longer");

@@ -4,7 +4,10 @@ use gt_backend::{DeviceSurvey, SurveyedDevice};
 use gt_nvidia::{Device, NCCL, ProbeReport};
 use std::io::Write;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// A driver that takes longer than this starts slowly.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// Prints this process's [`ProbeReport`] as JSON.
 ///
@@ -16,7 +19,13 @@ pub fn print_report(out: &mut dyn Write) -> std::io::Result<()> {
 
 /// The devices in the report that `program` prints within `limit`.
 pub fn survey(program: &mut Command, limit: Duration) -> DeviceSurvey {
-    survey_of(&gt_nvidia::probe_apart(program, limit))
+    let begun = Instant::now();
+    let report = gt_nvidia::probe_apart(program, limit);
+    if begun.elapsed() > SLOW {
+        let seconds = begun.elapsed().as_secs_f32();
+        tracing::warn!(target: "gtd::cuda", seconds, "NVIDIA's driver starts slowly: nvidia-persistenced keeps it ready");
+    }
+    survey_of(&report)
 }
 
 /// The devices of a report. The rate between devices is the one that NVML reports, or unknown without NCCL.

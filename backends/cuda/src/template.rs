@@ -4,6 +4,7 @@
 //! op, dtypes and variant.
 
 use gt_ops::{DType, Op};
+use std::collections::HashMap;
 use std::fmt::Write;
 
 /// A family of kernels.
@@ -105,6 +106,20 @@ pub fn together(key: &KernelKey) -> Vec<KernelKey> {
     let alike = alike(key);
     let has = |group: &&[KernelKey]| group.iter().any(|other| other.id() == key.id());
     alike.chunks(TOGETHER_MAX).find(has).map_or_else(Vec::new, <[KernelKey]>::to_vec)
+}
+
+/// The kernels of each image that is compiled beforehand, of all kernels of some templates.
+pub fn images(keys: &[KernelKey]) -> Vec<Vec<KernelKey>> {
+    let mut alike: Vec<Vec<KernelKey>> = Vec::new();
+    let mut places = HashMap::new();
+    for key in keys {
+        let at = *places.entry((std::ptr::from_ref(key.template), key.dtypes)).or_insert_with(|| {
+            alike.push(Vec::new());
+            alike.len() - 1
+        });
+        alike[at].push(*key);
+    }
+    alike.iter().flat_map(|keys| keys.chunks(TOGETHER_MAX)).map(<[KernelKey]>::to_vec).collect()
 }
 
 /// The source of several kernels of one template.

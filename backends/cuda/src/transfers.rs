@@ -1,7 +1,7 @@
 //! Streams and staging buffers for transfers between host and device.
 //!
-//! The device copies directly from and to registered host memory (`Driver::register`: the clients' arenas, where the
-//! system allows it). Other memory goes through pinned staging buffers in turn: while the device copies one, the host
+//! The device copies directly from and to pinned host memory (`crate::pinning`: the clients' arenas, where the system
+//! allows it). Other memory goes through pinned staging buffers in turn: while the device copies one, the host
 //! copies another. A transfer is enqueued, and ends when the event recorded after it has passed; device and host
 //! continue meanwhile. The memory of a tensor that is read is lent to the transfer (`crate::memory`), so that later
 //! instructions can neither overwrite nor reuse it.
@@ -9,6 +9,7 @@
 use crate::checks::Checks;
 use crate::driver::{self, CudaEvent, CudaStream, DevicePtr, Driver};
 use crate::memory::Loan;
+use crate::pinning::PinnedMemory;
 use gt_backend::HostRange;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -34,8 +35,8 @@ pub(crate) struct Transfers {
     downloaded: usize,
     /// The destinations of the download pieces that the host has not copied yet, in order.
     pieces: VecDeque<HostRange>,
-    /// The registered host memory.
-    registered: Vec<HostRange>,
+    /// The host memory that the device copies directly.
+    pinned: PinnedMemory,
     events: Vec<CudaEvent>,
     spare: Vec<CudaEvent>,
 }
@@ -71,7 +72,7 @@ impl Transfers {
             download_buffers: buffers()?,
             downloaded: 0,
             pieces: VecDeque::new(),
-            registered: Vec::new(),
+            pinned: PinnedMemory::new(driver.clone()),
             events: Vec::new(),
             spare: Vec::new(),
             driver,
@@ -80,29 +81,17 @@ impl Transfers {
 
     /// As [`gt_backend::Backend::register_host_memory`], once transfers with withdrawn memory have ended.
     pub(crate) unsafe fn register_host_memory(&mut self, range: HostRange, present: bool) {
-        let Some(start) = NonNull::new(range.as_ptr()) else { return };
         if present {
             // SAFETY: `range` stays mapped until it is withdrawn, by the contract of this method.
-            match unsafe { self.driver.register(start, range.len()) } {
-                Ok(()) => self.registered.push(range),
-                // Transfers then go through the staging buffers.
-                Err(error) => tracing::debug!(target: "gtd::cuda", %error, "memory could not be registered"),
-            }
-        } else if let Some(at) = self.registered.iter().position(|known| known.as_ptr() == range.as_ptr()) {
-            self.registered.swap_remove(at);
-            // SAFETY: `register` registered the range, and transfers with it have ended.
-            if let Err(error) = unsafe { self.driver.unregister(start) } {
-                tracing::warn!(target: "gtd::cuda", %error, "memory could not be unregistered");
-            }
+            unsafe { self.pinned.add(range) };
+        } else {
+            self.pinned.withdraw(range);
         }
     }
 
-    fn is_registered(&self, range: &HostRange) -> bool {
-        let start = range.as_ptr() as usize;
-        self.registered.iter().any(|known| {
-            let from = known.as_ptr() as usize;
-            from <= start && start + range.len() <= from + known.len()
-        })
+    /// Waits until the host memory that was registered is pinned, as far as it can be.
+    pub(crate) fn await_pinned(&self) {
+        self.pinned.settle();
     }
 
     fn event(&mut self) -> driver::Result<CudaEvent> {
@@ -132,9 +121,14 @@ impl Transfers {
 
     pub(crate) fn upload(&mut self, to: DevicePtr, src: HostRange) -> driver::Result<Transfer> {
         let begin = self.begin(src.len(), self.up)?;
-        if self.is_registered(&src) {
-            // SAFETY: `to` lies in the tensor, and the caller keeps `src` readable until the transfer has ended.
-            unsafe { self.driver.upload(to, src.as_ptr(), src.len(), self.up) }?;
+        if let Some(parts) = self.pinned.parts(src) {
+            let mut at = 0;
+            for len in parts {
+                // SAFETY: `to` lies in the tensor, the parts lie in `src`, and the caller keeps `src` readable until
+                // the transfer has ended.
+                unsafe { self.driver.upload(to + at as u64, src.as_ptr().add(at), len, self.up) }?;
+                at += len;
+            }
             return self.end(begin, self.up);
         }
         for at in (0..src.len()).step_by(BOUNCE_BYTES) {
@@ -155,9 +149,14 @@ impl Transfers {
 
     pub(crate) fn download(&mut self, from: DevicePtr, dst: HostRange) -> driver::Result<Transfer> {
         let begin = self.begin(dst.len(), self.down)?;
-        if self.is_registered(&dst) {
-            // SAFETY: `from` lies in the tensor, and the caller keeps `dst` writable until the transfer has ended.
-            unsafe { self.driver.download(dst.as_ptr(), from, dst.len(), self.down) }?;
+        if let Some(parts) = self.pinned.parts(dst) {
+            let mut at = 0;
+            for len in parts {
+                // SAFETY: `from` lies in the tensor, the parts lie in `dst`, and the caller keeps `dst` writable until
+                // the transfer has ended.
+                unsafe { self.driver.download(dst.as_ptr().add(at), from + at as u64, len, self.down) }?;
+                at += len;
+            }
             return self.end(begin, self.down);
         }
         for at in (0..dst.len()).step_by(BOUNCE_BYTES) {

@@ -10,4 +10,4 @@ mod library;
 mod unique_id;
 
 pub use library::{StreamHandle, UNIQUE_ID_BYTES, UniqueId};
-pub use unique_id::version;
+pub use unique_id::{version, version_text};

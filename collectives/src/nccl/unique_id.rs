@@ -31,3 +31,8 @@ pub fn version() -> Result<(i32, std::path::PathBuf)> {
     let library = NcclLibrary::get()?;
     Ok((library.version()?, library.path.clone()))
 }
+
+/// A version as NVIDIA writes it: `2.18.5` for 21805.
+pub fn version_text(version: i32) -> String {
+    format!("{}.{}.{}", version / 10_000, version % 10_000 / 100, version % 100)
+}

@@ -28,8 +28,12 @@ const FORMING_NAP: Duration = Duration::from_millis(1);
 const TICK: Duration = Duration::from_millis(20);
 /// After NCCL has failed, how long to wait for the hosts' group to report that another rank is gone: a better reason.
 const GRACE: Duration = Duration::from_secs(2);
+/// The variable by which NCCL is told its network interface, and the one for workers of one machine: by default NCCL
+/// prefers every other, through which the service may not connect.
+pub const LOOPBACK_OF_NCCL: (&str, &str) = ("NCCL_SOCKET_IFNAME", "lo");
 /// Allows two workers on one device, which NCCL supports since 2.30.
 const SHARED_DEVICES_VARIABLE: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
+const SHARED_DEVICES_VERSION_MIN: i32 = 23_000;
 
 /// A worker's membership in a group.
 pub struct GroupMember {
@@ -115,12 +119,14 @@ fn form<B: Backend>(
         Ok(None)
     };
     let device = backend.device().unwrap_or(None);
-    let support = match (device, has_nccl(device.is_some())) {
+    let version = if device.is_some() { nccl_version() } else { None };
+    let support = match (device, version) {
         (None, _) => NcclSupport::NoDevice,
-        (Some(_), false) => NcclSupport::NoNccl,
-        (Some(_), true) => NcclSupport::Yes,
+        (Some(_), None) => NcclSupport::NoNccl,
+        (Some(_), Some(_)) => NcclSupport::Yes,
     };
     let mut own = vec![support as u8];
+    own.extend(version.unwrap_or_default().to_le_bytes());
     own.extend(device.unwrap_or_default());
     let all = gathered(group, &own)?;
     let who = |rank: usize| workers.iter().nth(rank).unwrap_or_default();
@@ -137,7 +143,18 @@ fn form<B: Backend>(
     if let Some(peer) = all.iter().position(|of| of[0] == NcclSupport::NoNccl as u8) {
         return by_host(format!("worker {} has no NCCL that can be used", who(peer)));
     }
-    let may_share = std::env::var(SHARED_DEVICES_VARIABLE).is_ok_and(|on| on == "1");
+    let versions: Vec<i32> = all.iter().map(|of| i32::from_le_bytes(of[1..5].try_into().unwrap_or_default())).collect();
+    if let Some(peer) = versions.iter().position(|version| *version != versions[0]) {
+        return by_host(format!(
+            "workers {} and {} have NCCL {} and {}: set GT_NCCL_LIBRARY to one file for both",
+            who(0),
+            who(peer),
+            nccl::version_text(versions[0]),
+            nccl::version_text(versions[peer])
+        ));
+    }
+    let may_share =
+        versions[0] >= SHARED_DEVICES_VERSION_MIN && std::env::var(SHARED_DEVICES_VARIABLE).is_ok_and(|on| on == "1");
     for (peer, of) in all.iter().enumerate().filter(|_| !may_share) {
         if let Some(other) = all[..peer].iter().position(|other| other == of) {
             return by_host(format!("workers {} and {} share a device", who(other), who(peer)));
@@ -203,17 +220,17 @@ fn gathered(group: &mut dyn Communicator, own: &[u8]) -> Result<Vec<Vec<u8>>, Co
     Ok(all.chunks_exact(own.len()).map(<[u8]>::to_vec).collect())
 }
 
-/// Whether NCCL can be used. Looks for the library only if it is `wanted`, and logs once what is missing.
-fn has_nccl(wanted: bool) -> bool {
-    static HERE: OnceLock<bool> = OnceLock::new();
+/// The version of NCCL; none if it cannot be used, for a reason that is logged once.
+fn nccl_version() -> Option<i32> {
+    static HERE: OnceLock<Option<i32>> = OnceLock::new();
     let look = || {
         let found = nccl::version();
         if let Err(error) = &found {
             tracing::warn!(target: "gtd::worker", %error, "what moves between devices goes through the host");
         }
-        found.is_ok()
+        found.ok().map(|(version, _)| version)
     };
-    wanted && *HERE.get_or_init(look)
+    *HERE.get_or_init(look)
 }
 
 /// A rank's connection to the other devices of its group, by NCCL.

@@ -112,7 +112,10 @@ def main(arguments: list[str] | None = None) -> None:
             parser.exit(1, f"{parser.prog}: {error}\n")
         os.environ.setdefault("GT_TORCH_PYTHON", sys.executable)
     program = "worker" if options.join is None else "node"
-    if options.join is not None:
+    if options.join is None:
+        # NCCL connects the devices of one machine by its loopback interface, as between the daemon's own workers.
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    else:
         # Other users can read a command line.
         os.environ["GT_JOIN"] = options.join
     command = ["gtd", program, *(f"{name}={value}" for name, value in given.items() if value is not None)]

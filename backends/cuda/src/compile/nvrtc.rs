@@ -43,21 +43,34 @@ pub struct Nvrtc {
 }
 
 impl Nvrtc {
-    /// Opens the library at `path`, for devices of this compute capability (90 is 9.0).
+    /// Opens the library at `path`, which compiles for this architecture.
     ///
     /// # Errors
     /// Why it is not NVRTC, or cannot be loaded.
-    pub fn open(path: &Path, capability: u32) -> Result<Nvrtc, String> {
+    pub fn open(path: &Path, architecture: Architecture) -> Result<Nvrtc, String> {
         NVRTC
-            .open_first(&[path.to_owned()], |opened| Nvrtc::bind(opened, capability))
+            .open_first(&[path.to_owned()], |opened| Nvrtc::bind(opened, architecture))
             .map_err(|error| error.to_string())
+    }
+
+    /// Binds an open library for a device of this compute capability (90 is 9.0), whose driver is for this version of
+    /// CUDA. It compiles for the newest architecture that it knows among those of the device's major capability, or to
+    /// PTX.
+    ///
+    /// # Errors
+    /// Why it is not NVRTC, or has no code for the device.
+    pub fn for_device(opened: Opened, capability: u32, driver: CudaVersion) -> Result<Nvrtc, String> {
+        let nvrtc = Nvrtc::bind(opened, Architecture::Device(capability))?;
+        let known = nvrtc.supported().map_err(|error| error.to_string())?;
+        let architecture = Architecture::to_compile_for(&known, capability, driver, nvrtc.version())?;
+        Ok(nvrtc.for_architecture(architecture))
     }
 
     /// Binds an open library, as [`Nvrtc::open`].
     ///
     /// # Errors
     /// Why it is not NVRTC.
-    pub fn bind(opened: Opened, capability: u32) -> Result<Nvrtc, String> {
+    fn bind(opened: Opened, architecture: Architecture) -> Result<Nvrtc, String> {
         let builtins = opened.path.parent().and_then(builtins_in);
         // SAFETY: loading runs the initialisers of NVRTC's builtins, which have no requirements.
         let _builtins = builtins.and_then(|path| unsafe { libloading::Library::new(path) }.ok());
@@ -68,7 +81,6 @@ impl Nvrtc {
         if status != 0 {
             return Err(format!("it does not say its version: {status}"));
         }
-        let architecture = Architecture::Device(capability);
         Ok(Nvrtc { library, version, architecture, options: Vec::new(), _builtins })
     }
 
@@ -77,6 +89,11 @@ impl Nvrtc {
     pub fn for_architecture(mut self, architecture: Architecture) -> Nvrtc {
         self.architecture = architecture;
         self
+    }
+
+    /// The architecture that it compiles for.
+    pub fn architecture(&self) -> Architecture {
+        self.architecture
     }
 
     /// The version of CUDA that the compiler is of.

@@ -12,7 +12,7 @@ use super::compiler::Image;
 use super::store::{checksum, hash};
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::{self, Display, Write as _};
 use std::fs::File;
 use std::io::Write as _;
@@ -32,7 +32,7 @@ const IMAGE_BYTES_MAX: usize = 64 << 20;
 pub type CudaVersion = (u32, u32);
 
 /// The architecture that an image is compiled for, as an option of NVRTC names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Architecture {
     /// A cubin for devices of this capability, and of newer ones with the same major number.
     Device(u32),
@@ -56,6 +56,38 @@ impl Architecture {
         let cubins = of.iter().filter_map(cubin).filter(|_| driver.0 >= made_by.0).max().map(Architecture::Device);
         cubins.or_else(|| of.iter().filter_map(ptx).filter(|_| driver >= made_by).max().map(Architecture::Newer))
     }
+
+    /// The best that a compiler of version `made_by` makes, which knows these capabilities, for a device of this one
+    /// whose driver is for this version of CUDA.
+    ///
+    /// # Errors
+    /// None is right for it, and what to install instead.
+    pub fn to_compile_for(
+        known: &[u32],
+        capability: u32,
+        driver: CudaVersion,
+        made_by: CudaVersion,
+    ) -> Result<Architecture, String> {
+        let each: Vec<Architecture> =
+            known.iter().flat_map(|n| [Architecture::Device(*n), Architecture::Newer(*n)]).collect();
+        Architecture::best(&each, capability, driver, made_by).ok_or_else(|| {
+            let (device, driver, made_by) =
+                (version_text((capability / 10, capability % 10)), version_text(driver), version_text(made_by));
+            if known.iter().all(|n| *n > capability) {
+                format!("it is of CUDA {made_by}, which has no code for devices of capability {device}: install an older one")
+            } else {
+                format!(
+                    "it is of CUDA {made_by}, whose code the driver for CUDA {driver} does not take for a device of \
+                     capability {device}: install a newer driver, or one of CUDA {driver}"
+                )
+            }
+        })
+    }
+}
+
+/// A version as NVIDIA writes it: 13.0.
+fn version_text((major, minor): (u32, u32)) -> String {
+    format!("{major}.{minor}")
 }
 
 impl Display for Architecture {
@@ -110,30 +142,14 @@ impl Prebuilt {
     /// # Errors
     /// Why nothing of the file can be used.
     pub fn open(path: &Path, capability: u32, driver: CudaVersion, options: &str) -> Result<Prebuilt, String> {
-        let file = File::open(path).map_err(|error| error.to_string())?;
-        let (index, start) = index(&file)?;
-        let mut lines = index.lines();
-        let made_by = lines.next().and_then(|line| {
-            let (major, minor) = line.strip_prefix("cuda ")?.split_once('.')?;
-            Some((major.parse().ok()?, minor.parse().ok()?))
-        });
-        let made_by: CudaVersion = made_by.ok_or("its index names no version of CUDA")?;
-        let entries = lines.map(entry).collect::<Result<Vec<_>, String>>()?;
-        let end = entries.iter().map(|(.., stored)| start.saturating_add(stored.offset + stored.bytes as u64)).max();
-        let length = file.metadata().map_err(|error| error.to_string())?.len();
-        if end.is_some_and(|end| end > length) {
-            return Err(format!("it has {length} bytes, fewer than its images"));
-        }
+        let KernelFile { file, made_by, entries, start } = KernelFile::open(path)?;
         let known: Vec<Architecture> = entries.iter().map(|(architecture, ..)| *architecture).collect();
         let architecture = Architecture::best(&known, capability, driver, made_by).ok_or_else(|| {
-            let (major, minor) = (capability / 10, capability % 10);
-            format!(
-                "it has no code for a device of capability {major}.{minor} with a driver for CUDA {}.{}",
-                driver.0, driver.1
-            )
+            let (device, driver) = (version_text((capability / 10, capability % 10)), version_text(driver));
+            format!("it has no code for a device of capability {device} with a driver for CUDA {driver}")
         })?;
         let chosen = entries.into_iter().filter(|(of, ..)| *of == architecture);
-        let images = chosen.map(|(_, hash, stored)| (hash.to_owned(), stored)).collect();
+        let images = chosen.map(|(_, hash, stored)| (hash, stored)).collect();
         let (path, options) = (path.to_owned(), options.to_owned());
         Ok(Prebuilt { path, file, options, architecture, images, start, is_given_up: AtomicBool::new(false) })
     }
@@ -141,7 +157,11 @@ impl Prebuilt {
     /// The file of this installation, opened as [`Prebuilt::open`] does; none if there is none. A file that cannot be
     /// used is logged.
     pub fn installed(capability: u32, driver: CudaVersion, options: &str) -> Option<Prebuilt> {
-        let path = installed()?;
+        let path = match KernelPlace::of(&std::env::current_exe().ok()?) {
+            KernelPlace::Off => return None,
+            KernelPlace::Named(path) => path,
+            KernelPlace::Beside(path) => Some(path).filter(|path| path.exists())?,
+        };
         let opened = Prebuilt::open(&path, capability, driver, options);
         let prebuilt = opened.map_err(|why| log_unused(&path, &why)).ok()?;
         let (path, architecture) = (path.display(), prebuilt.architecture);
@@ -192,16 +212,89 @@ fn log_unused(path: &Path, why: &str) {
     tracing::warn!(target: "gtd::cuda", %path, %why, "kernels are compiled here, since the file of compiled ones is not used");
 }
 
-/// The file of compiled kernels: the one that `GT_CUDA_KERNELS` names, none if that is 0, or else `lib/gt/cuda-kernels`
-/// beside the folder of this program.
-fn installed() -> Option<PathBuf> {
-    match std::env::var_os("GT_CUDA_KERNELS").filter(|value| !value.is_empty()) {
-        Some(value) if value == "0" => None,
-        Some(value) => Some(value.into()),
-        None => {
-            let program = std::env::current_exe().ok()?;
-            Some(program.parent()?.parent()?.join("lib/gt/cuda-kernels")).filter(|path| path.exists())
+/// The variable that names the file of compiled kernels.
+pub const FILE_VARIABLE: &str = "GT_CUDA_KERNELS";
+
+/// Where a program looks for the file of compiled kernels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelPlace {
+    /// Nowhere: `GT_CUDA_KERNELS` is 0.
+    Off,
+    /// Where `GT_CUDA_KERNELS` says.
+    Named(PathBuf),
+    /// At `lib/gt/cuda-kernels` beside the program's folder.
+    Beside(PathBuf),
+}
+
+impl KernelPlace {
+    /// The place for `program`, in this environment.
+    pub fn of(program: &Path) -> KernelPlace {
+        match std::env::var_os(FILE_VARIABLE).filter(|value| !value.is_empty()) {
+            Some(value) if value == "0" => KernelPlace::Off,
+            Some(value) => KernelPlace::Named(value.into()),
+            None => {
+                let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+                KernelPlace::Beside(prefix.join("lib/gt/cuda-kernels"))
+            }
         }
+    }
+}
+
+/// A file of compiled kernels, and its index.
+#[derive(Debug)]
+pub struct KernelFile {
+    file: File,
+    /// The version of CUDA whose compiler made the images.
+    made_by: CudaVersion,
+    entries: Vec<(Architecture, String, Stored)>,
+    /// Where the first image begins.
+    start: u64,
+}
+
+impl KernelFile {
+    /// Opens the file at `path` and reads its index.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no such file, or not whole.
+    pub fn open(path: &Path) -> Result<KernelFile, String> {
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        let (index, start) = index(&file)?;
+        let mut lines = index.lines();
+        let made_by = lines.next().and_then(|line| {
+            let (major, minor) = line.strip_prefix("cuda ")?.split_once('.')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        });
+        let made_by = made_by.ok_or("its index names no version of CUDA")?;
+        let entries = lines.map(entry).collect::<Result<Vec<_>, String>>()?;
+        let end = entries.iter().map(|(.., stored)| start.saturating_add(stored.offset + stored.bytes as u64)).max();
+        let length = file.metadata().map_err(|error| error.to_string())?.len();
+        if end.is_some_and(|end| end > length) {
+            return Err(format!("it has {length} bytes, fewer than its images"));
+        }
+        Ok(KernelFile { file, made_by, entries, start })
+    }
+
+    /// The version of CUDA whose compiler made the images.
+    pub fn made_by(&self) -> CudaVersion {
+        self.made_by
+    }
+
+    /// The architectures that have images: those of devices, then those of newer ones.
+    pub fn architectures(&self) -> Vec<Architecture> {
+        let all: BTreeSet<Architecture> = self.entries.iter().map(|(architecture, ..)| *architecture).collect();
+        all.into_iter().collect()
+    }
+
+    /// The architecture that is right for a device of this capability and its driver, as [`Prebuilt::open`] chooses it.
+    pub fn right_for(&self, capability: u32, driver: CudaVersion) -> Option<Architecture> {
+        Architecture::best(&self.architectures(), capability, driver, self.made_by)
+    }
+
+    /// How many of these sources have an image for this architecture.
+    pub fn count(&self, sources: &[String], architecture: Architecture, options: &str) -> usize {
+        let of_it = self.entries.iter().filter(|(of, ..)| *of == architecture);
+        let known: HashSet<&str> = of_it.map(|(_, hash, _)| hash.as_str()).collect();
+        sources.iter().filter(|source| known.contains(&*name(architecture, options, source))).count()
     }
 }
 
@@ -277,7 +370,7 @@ fn index(file: &File) -> Result<(String, u64), String> {
 }
 
 /// A line of the index.
-fn entry(line: &str) -> Result<(Architecture, &str, Stored), String> {
+fn entry(line: &str) -> Result<(Architecture, String, Stored), String> {
     let wrong = || format!("its index has the line: {line}");
     let [architecture, hash, offset, bytes, sum] = line.split(' ').collect::<Vec<_>>()[..] else { return Err(wrong()) };
     let (offset, bytes) = (offset.parse().map_err(|_| wrong())?, bytes.parse().map_err(|_| wrong())?);
@@ -285,7 +378,7 @@ fn entry(line: &str) -> Result<(Architecture, &str, Stored), String> {
     if bytes > IMAGE_BYTES_MAX || offset > u64::MAX / 4 {
         return Err(wrong());
     }
-    Ok((architecture.parse()?, hash, Stored { offset, bytes, checksum }))
+    Ok((architecture.parse()?, hash.to_owned(), Stored { offset, bytes, checksum }))
 }
 
 #[cfg(test)]
@@ -396,6 +489,38 @@ mod tests {
     }
 
     #[test]
+    fn a_compiler_makes_code_for_the_newest_architecture_that_it_knows_up_to_the_device_s() {
+        // NVRTC 12.4 and 13.0 list these.
+        let old = [50, 60, 61, 70, 72, 75, 80, 86, 87, 89, 90];
+        let new = [75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121];
+        for (known, made_by, capability, driver, expected) in [
+            (&new[..], (13, 0), 75, (13, 0), Device(75)),
+            (&new, (13, 0), 90, (13, 0), Device(90)),
+            (&new, (13, 0), 101, (13, 0), Device(100)),
+            (&new, (13, 2), 90, (13, 0), Device(90)),
+            (&new, (13, 0), 130, (13, 1), Newer(121)),
+            (&old, (12, 4), 89, (12, 2), Device(89)),
+            (&old, (12, 4), 120, (13, 0), Newer(90)),
+        ] {
+            assert_eq!(Architecture::to_compile_for(known, capability, driver, made_by), Ok(expected), "{capability}");
+        }
+        let refused = |known, capability, driver, made_by| {
+            Architecture::to_compile_for(known, capability, driver, made_by).expect_err("no code is right")
+        };
+        assert_eq!(
+            refused(&new, 70, (13, 0), (13, 0)),
+            "it is of CUDA 13.0, which has no code for devices of capability 7.0: install an older one"
+        );
+        // A compiler that is newer than the driver.
+        assert_eq!(
+            refused(&new, 90, (12, 8), (13, 0)),
+            "it is of CUDA 13.0, whose code the driver for CUDA 12.8 does not take for a device of capability 9.0: \
+             install a newer driver, or one of CUDA 12.8"
+        );
+        assert!(refused(&new, 130, (13, 0), (13, 2)).ends_with("install a newer driver, or one of CUDA 13.0"));
+    }
+
+    #[test]
     fn an_image_is_found_by_its_source() {
         for (packing, test) in [(ImagePacking::Plain, "plain"), (ImagePacking::Compressed, "compressed")] {
             let file = Written::new(test, packing);
@@ -424,6 +549,28 @@ mod tests {
         assert_eq!(lines, 1);
         let (found, lines) = logged(|| Prebuilt::open(&file.0, 90, CUDA, "--std=c++20").unwrap().image("a"));
         assert_eq!((found, lines), (None, 1));
+    }
+
+    #[test]
+    fn a_file_says_what_it_has() {
+        let path = Written::new("told", ImagePacking::Plain);
+        let file = KernelFile::open(&path.0).unwrap();
+        assert_eq!(file.made_by(), CUDA);
+        assert_eq!(file.architectures(), [Device(80), Device(90), Device(100), Newer(100)]);
+        assert_eq!(file.right_for(86, CUDA), Some(Device(80)));
+        assert_eq!(file.right_for(75, CUDA), None);
+        let sources = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!([OPTIONS, "--std=c++20"].map(|options| file.count(&sources, Device(90), options)), [2, 0]);
+        assert_eq!(file.count(&sources, Device(120), OPTIONS), 0);
+    }
+
+    #[test]
+    fn a_program_looks_beside_its_folder() {
+        let place = KernelPlace::of(Path::new("/usr/local/bin/gtd"));
+        match std::env::var_os(FILE_VARIABLE) {
+            None => assert_eq!(place, KernelPlace::Beside("/usr/local/lib/gt/cuda-kernels".into())),
+            Some(_) => assert!(!matches!(place, KernelPlace::Beside(_))),
+        }
     }
 
     #[test]

@@ -70,6 +70,7 @@ fn a_fetch_is_what_the_tensor_was_however_its_memory_is_used_next() {
         if registered {
             // SAFETY: the memory stays mapped until the test's transfers have completed.
             unsafe { backend.register_host_memory(to.range(), true) };
+            backend.await_pinned();
         }
         let given = full(&mut backend, N, 3.0);
         let fetch = backend.start_read(&given, 0, to.range()).unwrap().expect("the device is behind");
@@ -133,6 +134,7 @@ fn an_upload_reads_its_source_until_the_mark_and_what_follows_sees_it() {
     from.0 = (0..N).flat_map(|i| (i as f32).to_le_bytes()).collect();
     // SAFETY: the memory stays mapped until the test's transfers have completed.
     unsafe { backend.register_host_memory(from.range(), true) };
+    backend.await_pinned();
     let mut tensor = backend.allocate(&floats(N)).unwrap();
     let write = backend.start_write(&mut tensor, 0, from.range()).unwrap().expect("the device is behind");
     let next = plus_one(&mut backend, &tensor, 0);
@@ -149,6 +151,7 @@ fn memory_that_goes_is_not_used_any_more() {
     let mut to = Memory::new(N * 4);
     // SAFETY: the memory stays mapped until the test's transfers have completed.
     unsafe { backend.register_host_memory(to.range(), true) };
+    backend.await_pinned();
     let given = full(&mut backend, N, 3.0);
     let fetch = backend.start_read(&given, 0, to.range()).unwrap().unwrap();
     // SAFETY: `to` is still mapped; this call waits for the transfer.

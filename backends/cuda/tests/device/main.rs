@@ -59,6 +59,12 @@ fn open(memory_bytes_limit: usize, multiplier: Multiplier) -> TestDevice {
         emulated(memory_bytes_limit, 4 * memory_bytes_limit, multiplier)
     };
     println!("device: {}", device.backend.properties().name);
+    if is_nvidias() {
+        match device.backend.prebuilt_for() {
+            Some(architecture) => println!("kernels: compiled beforehand for {architecture}"),
+            None => println!("kernels: compiled at first use, since the file of compiled ones is not used"),
+        }
+    }
     device
 }
 
@@ -80,8 +86,9 @@ fn nvidias(memory_bytes_limit: usize, multiplier: Multiplier) -> Result<CudaBack
     }
     let driver = CudaDriver::open(ORDINAL)?;
     let capability = driver.properties().capability;
-    let compiler = gt_nvidia::NVRTC.open(Some(driver.version_major()), |opened| Nvrtc::bind(opened, capability))?;
-    let prebuilt = Prebuilt::installed(capability, driver.version(), &base_options());
+    let version = driver.version();
+    let compiler = gt_nvidia::NVRTC.open(Some(version.0), |opened| Nvrtc::for_device(opened, capability, version))?;
+    let prebuilt = Prebuilt::installed(capability, version, &base_options());
     let backend = CudaBackend::new(Arc::new(driver), Box::new(compiler), test_store(), memory_bytes_limit);
     let backend = backend.map_err(|why| OpenError::Refused { ordinal: ORDINAL, why })?;
     Ok(match prebuilt {

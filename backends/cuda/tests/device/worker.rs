@@ -74,6 +74,7 @@ fn memory_that_is_registered_is_copied_without_a_detour() {
     let whole = range(&mut arena);
     // SAFETY: `arena` stays mapped until it is withdrawn at the end of the test.
     unsafe { backend.register_host_memory(whole, true) };
+    backend.await_pinned();
     let start = NonNull::new(whole.as_ptr()).unwrap();
     // SAFETY: both halves are within `arena`, which nothing else accesses until it is withdrawn.
     let (source, target) = unsafe { (HostRange::new(start, 8 << 20), HostRange::new(start.add(8 << 20), 8 << 20)) };
@@ -195,6 +196,7 @@ fn transfers_of_both_kinds_follow_each_other() {
     let whole = range(&mut arena);
     // SAFETY: `arena` stays mapped until it is withdrawn at the end of the test.
     unsafe { backend.register_host_memory(whole, true) };
+    backend.await_pinned();
     let mut bytes: Vec<u8> = (0..meta.bytes()).map(|i| (i % 251) as u8).collect();
     let first = upload(&mut backend, &meta, &mut bytes);
     // This upload goes through the pinned buffers, and nothing has waited for it when the registered memory is copied

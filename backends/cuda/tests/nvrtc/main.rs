@@ -6,27 +6,36 @@ mod prebuilt;
 mod resources;
 mod sass;
 
-use gt_cuda::catalogue::catalogue;
-use gt_cuda::compile::Nvrtc;
+use gt_cuda::catalogue::{catalogue, claims};
+use gt_cuda::compile::{Architecture, Nvrtc};
 use gt_cuda::program::{Program, ProgramStep, ProgramValue, Traversal};
-use gt_cuda::template::{KernelKey, source};
+use gt_cuda::template::{KernelKey, images, source};
+use gt_nvidia::NVRTC;
 use gt_ops::{DType, Op};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+/// The oldest capability, as NVRTC names it.
+pub const OLDEST: u32 = 10 * gt_nvidia::CAPABILITY_MIN.0 + gt_nvidia::CAPABILITY_MIN.1;
 /// Kernels that are compiled as one program.
 const BATCH: usize = 64;
 
-fn nvrtc(capability: u32) -> Option<Nvrtc> {
+/// The path of NVRTC; none if no folder is named.
+fn library() -> Option<PathBuf> {
     let folders = std::env::var_os("GT_CUDA_LIBRARIES")?;
     let names = ["libnvrtc.so.13", "libnvrtc.so.12"];
-    let path: PathBuf = std::env::split_paths(&folders)
+    let path = std::env::split_paths(&folders)
         .flat_map(|folder| names.map(|name| folder.join(name)))
         .find(|path| path.exists())
         .unwrap_or_else(|| panic!("no NVRTC in GT_CUDA_LIBRARIES={}", folders.display()));
-    Some(Nvrtc::open(&path, capability).expect("a library that is NVRTC"))
+    Some(path)
+}
+
+fn nvrtc(capability: u32) -> Option<Nvrtc> {
+    let path = library()?;
+    Some(Nvrtc::open(&path, Architecture::Device(capability)).expect("a library that is NVRTC"))
 }
 
 /// The findings about kernels that NVRTC has compiled.
@@ -105,6 +114,54 @@ fn every_kernel_for_ampere() {
 #[test]
 fn every_kernel_for_hopper() {
     every_kernel(90);
+}
+
+/// The kernels that a device of the oldest capability is given: those of tensor cores need a newer one.
+pub fn without_tensor_cores(mut keys: Vec<KernelKey>) -> Vec<KernelKey> {
+    keys.retain(|key| !claims(key).tensor_cores);
+    keys
+}
+
+/// The oldest devices that can be used. `make kernel-resources` compiles every kernel for them; here, one of each
+/// template and dtypes, since what may be missing there is a conversion or an atomic of a dtype.
+#[test]
+fn a_kernel_of_every_kind_for_the_oldest_devices() {
+    let all = asked_for(without_tensor_cores(catalogue()));
+    let firsts: Vec<KernelKey> = images(&all).iter().map(|image| image[0]).collect();
+    let of_each = firsts.chunk_by(|a, b| a.template == b.template && a.dtypes == b.dtypes).map(|alike| alike[0]);
+    if compile(OLDEST, &of_each.collect::<Vec<_>>()).is_none() {
+        println!("{SKIPPED}");
+    }
+}
+
+#[test]
+fn devices_that_nvrtc_does_not_know_get_the_code_of_older_ones() {
+    let Some(path) = library() else { return println!("{SKIPPED}") };
+    let bound = |capability, driver| {
+        let for_device = |opened| Nvrtc::for_device(opened, capability, driver);
+        NVRTC.open_first(std::slice::from_ref(&path), for_device).map_err(|error| error.to_string())
+    };
+    let known = Nvrtc::open(&path, Architecture::Device(90)).expect("NVRTC");
+    let (version, newest) =
+        (known.version(), known.supported().expect("a list").into_iter().max().expect("an architecture"));
+    let keys = &catalogue()[..1];
+    for (capability, architecture) in [
+        (OLDEST, Architecture::Device(OLDEST)),
+        (90, Architecture::Device(90)),
+        // A later device of a generation that it knows, and one of a later generation.
+        (90 + 9, Architecture::Device(90)),
+        (newest + 100, Architecture::Newer(newest)),
+    ] {
+        let nvrtc = bound(capability, version).unwrap_or_else(|error| panic!("{capability}: {error}"));
+        assert_eq!(nvrtc.architecture(), architecture);
+        let (image, _) =
+            nvrtc.compile_verbosely(&keys[0].name(), &source(keys)).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(image.starts_with(b"\x7fELF"), matches!(architecture, Architecture::Device(_)));
+    }
+    let error = bound(OLDEST - 5, version).err().expect("a device that is too old");
+    assert!(error.contains("which has no code for devices of capability 7.0"), "{error}");
+    let error = bound(90, (version.0 - 1, 8)).err().expect("a driver that is older than NVRTC");
+    assert!(error.contains("install a newer driver, or one of CUDA"), "{error}");
 }
 
 /// `where(x < y, gelu(float(x * y)), number)`, where the product and the result are kept.

@@ -5,7 +5,7 @@ use gt_cuda::catalogue::catalogue;
 use gt_cuda::compile::nvrtc::base_options;
 use gt_cuda::compile::prebuilt::{Architecture, ImagePacking, Prebuilt, write};
 use gt_cuda::compile::{Compiler, Store};
-use gt_cuda::template::{KernelKey, source, together};
+use gt_cuda::template::{KernelKey, images, source, together};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -15,12 +15,6 @@ use std::sync::{Mutex, PoisonError};
 const CAPABILITIES: [u32; 3] = [80, 90, 100];
 /// Set by `make cuda-kernels` to the path of the file.
 const WRITE_VARIABLE: &str = "GT_WRITE_KERNELS";
-
-/// The kernels of each image.
-fn groups(keys: &[KernelKey]) -> Vec<Vec<KernelKey>> {
-    let is_first = |key: &&KernelKey| together(key).first().is_some_and(|first| first.name() == key.name());
-    keys.iter().filter(is_first).map(together).collect()
-}
 
 #[test]
 fn the_file_is_written_where_that_is_asked_for() {
@@ -33,7 +27,7 @@ fn the_file_is_written_where_that_is_asked_for() {
         CAPABILITIES.into_iter().filter(|capability| known.contains(capability)).map(Architecture::Device).collect();
     architectures
         .extend(CAPABILITIES.into_iter().rev().find(|capability| known.contains(capability)).map(Architecture::Newer));
-    let groups = groups(&asked_for(catalogue()));
+    let groups = images(&asked_for(catalogue()));
     let jobs: Vec<_> =
         architectures.iter().flat_map(|architecture| groups.iter().map(|group| (*architecture, group))).collect();
     // Only what has changed since the last file is compiled.
@@ -75,9 +69,14 @@ fn the_file_is_written_where_that_is_asked_for() {
 #[test]
 fn every_kernel_is_in_one_image() {
     let keys = catalogue();
-    let mut together: Vec<String> = groups(&keys).iter().flatten().map(KernelKey::name).collect();
-    let mut names: Vec<String> = keys.iter().map(KernelKey::name).collect();
-    together.sort();
+    let of = |keys: &[KernelKey]| keys.iter().map(KernelKey::name).collect::<Vec<_>>();
+    let images = images(&keys);
+    // A kernel is looked for in the image that it was compiled in.
+    for image in &images {
+        assert_eq!(of(&together(&image[image.len() - 1])), of(image));
+    }
+    let (mut found, mut names) = (of(&images.concat()), of(&keys));
+    found.sort();
     names.sort();
-    assert_eq!(together, names);
+    assert_eq!(found, names);
 }

@@ -1,7 +1,7 @@
 //! The registers and the memory of every kernel, and how many of its threads a multiprocessor holds: a table in git,
 //! `resources.txt`, is the budget.
 
-use crate::{Compiled, asked_for, catalogue, compile};
+use crate::{Compiled, OLDEST, asked_for, catalogue, compile, without_tensor_cores};
 use gt_cuda::catalogue::dynamic_shared_bytes;
 use gt_cuda::template::{KernelKey, source};
 use std::collections::BTreeMap;
@@ -234,6 +234,11 @@ fn the_table_is_written_where_that_is_asked_for() {
         return println!("skipped: `make kernel-resources` writes the table");
     }
     let keys = asked_for(catalogue());
+    // Devices of the oldest capability are not in the table, but have every kernel.
+    let for_the_oldest = without_tensor_cores(keys.clone());
+    if !for_the_oldest.is_empty() {
+        compile(OLDEST, &for_the_oldest).expect("NVRTC, in GT_CUDA_LIBRARIES");
+    }
     let is_whole = keys.len() == catalogue().len();
     let before = std::fs::read_to_string(path()).unwrap_or_default();
     let architectures = CAPABILITIES.map(|capability| {

@@ -10,6 +10,7 @@ use super::worker_device::WorkerDevice;
 use crate::bandwidth::machine_bytes_per_ns;
 use crate::nodes::data_port;
 use crate::nodes::endpoint::Endpoint;
+use crate::worker::device_link::LOOPBACK_OF_NCCL;
 use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
 use gt_backend::Capabilities;
 use gt_ops::failure::WorkerEnd;
@@ -256,7 +257,12 @@ impl Keeping {
     fn live(&self, program: &Path) -> Result<ExitStatus, Error> {
         let (ours, theirs) = Socket::pair().map_err(Error::other)?;
         // A process group of its own keeps Ctrl-C from the worker: the daemon ends it when its work is done.
-        let mut process = Command::new(program)
+        let mut command = Command::new(program);
+        let (interface, loopback) = LOOPBACK_OF_NCCL;
+        if data_port::setup().is_none() && std::env::var_os(interface).is_none() {
+            command.env(interface, loopback);
+        }
+        let mut process = command
             .arg0("gtd")
             .args(["worker", "--fd", "0", "--name", &self.info.name])
             // These settings are the daemon's; a wrong value must not keep the worker from starting.

@@ -165,6 +165,8 @@ struct EmulatedState {
     captures: HashMap<u64, Vec<EmulatedWork>>,
     graphs: HashMap<u64, Arc<Vec<EmulatedWork>>>,
     lost: Option<String>,
+    /// The file that loses the device once it is there, and is then removed.
+    lost_by: Option<PathBuf>,
 }
 
 /// A module, and its file, which checks read to name lines of code.
@@ -210,6 +212,9 @@ pub struct Emulated {
     /// Makes captures of graphs fail from here on, as if memory were short.
     pub without_room_for_graphs: AtomicBool,
 }
+
+/// `CUDA_ERROR_ECC_UNCORRECTABLE`.
+const ECC_UNCORRECTABLE: u32 = 214;
 
 impl Emulated {
     /// A device with this much memory, and with the checks and the seed that the environment asks for.
@@ -266,6 +271,13 @@ impl Emulated {
         self.state().lost = Some(why.into());
     }
 
+    /// The same device, which is lost once this file is there. The file is removed, so that the next device works.
+    #[must_use]
+    pub fn lost_by(self, file: PathBuf) -> Emulated {
+        self.state().lost_by = Some(file);
+        self
+    }
+
     /// The number of allocations that were not freed, after all streams have run.
     pub fn leaked(&self) -> usize {
         let mut state = self.state();
@@ -288,7 +300,10 @@ impl Emulated {
     }
 
     fn alive(&self) -> Result<MutexGuard<'_, EmulatedState>> {
-        let state = self.state();
+        let mut state = self.state();
+        if state.lost_by.as_ref().is_some_and(|file| std::fs::remove_file(file).is_ok()) {
+            state.lost = Some(gt_nvidia::explain(ECC_UNCORRECTABLE, Some("CUDA_ERROR_ECC_UNCORRECTABLE"), None));
+        }
         match &state.lost {
             Some(why) => Err(DriverError::Lost { call: "the emulated driver", what: why.clone() }),
             None => Ok(state),
