@@ -247,7 +247,7 @@ functions! {
             regions[*a][0].total_cmp(&regions[*b][0]).then_with(|| middle(a).total_cmp(&middle(b)))
         });
         let dtype = computed(input.dtype()?);
-        let bytes = dtype.size() as i64 * channels * height * pooled_width;
+        let bytes = dtype.size() as i64 * channels * pooled_height * width;
         let at_once = (PRODUCT_BYTES_MAX / bytes.max(1)).max(1) as usize;
         let maps = input.to(dtype);
         let mut parts = Vec::new();
@@ -259,11 +259,12 @@ functions! {
                     map.slice(axis, Some(first as i64), Some(last as i64), None)
                 };
                 let covered = within(within(map, 1, high), 2, wide);
-                let (taken, tall) = (chosen.len() as i64, (high.1 - high.0) as i64);
-                let columns = across.tensor(g, chosen, wide, dtype).flatten(0, 1);
-                let narrow = covered.matmul(columns.transposed()).reshape(&[channels, tall, taken, pooled_width]);
-                let narrow = narrow.permute(&[2, 1, 0, 3]).reshape(&[taken, tall, channels * pooled_width]);
-                parts.push(rows.tensor(g, chosen, high, dtype).matmul(narrow));
+                let (taken, across_len) = (chosen.len() as i64, (wide.1 - wide.0) as i64);
+                // The map is turned, rather than the larger result of its rows.
+                let by_rows = covered.permute(&[1, 0, 2]).flatten(1, 2);
+                let low = rows.tensor(g, chosen, high, dtype).flatten(0, 1).matmul(by_rows);
+                let low = low.reshape(&[taken, pooled_height * channels, across_len]);
+                parts.push(low.matmul(across.tensor(g, chosen, wide, dtype).transposed()));
             }
         }
         let sizes = [count, pooled_height, channels, pooled_width];

@@ -238,8 +238,8 @@ impl<'g> Builder<'g> {
     pub fn floats(&'g self, numbers: &[f64], sizes: &[i64], dtype: DType) -> Expr<'g> {
         let upload = if dtype == DType::F32 { DType::F32 } else { DType::F64 };
         let bytes: Vec<u8> = match upload {
-            DType::F32 => numbers.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect(),
-            _ => numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            DType::F32 => numbers.iter().map(|x| (*x as f32).to_le_bytes()).collect::<Vec<_>>().into_flattened(),
+            _ => numbers.iter().map(|x| x.to_le_bytes()).collect::<Vec<_>>().into_flattened(),
         };
         self.run(|g| {
             let shape = build::shape_of(sizes)?;
@@ -250,7 +250,8 @@ impl<'g> Builder<'g> {
 
     /// Integers known to the caller, in row-major order, as an int64 tensor.
     pub fn ints(&'g self, numbers: &[i64], sizes: &[i64]) -> Expr<'g> {
-        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        // Not by `flat_map`, which writes byte by byte.
+        let bytes = numbers.iter().map(|x| x.to_le_bytes()).collect::<Vec<_>>().into_flattened();
         self.run(|g| {
             let shape = build::shape_of(sizes)?;
             g.upload(Meta::new(shape, DType::I64), &bytes)

@@ -262,7 +262,8 @@ impl AdvancedIndex {
             let value = session.upload(Meta::new(*shape, dtype), bytes.into()).or_raise()?;
             Ok::<_, PyErr>(Tensor::new(value, None))
         };
-        let ints = |numbers: &[i64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+        let ints =
+            |numbers: &[i64]| numbers.iter().map(|number| number.to_le_bytes()).collect::<Vec<_>>().into_flattened();
         let mut uploaded = UploadedParts { tensors: self.tensors, parts: Vec::new() };
         for (axis, part) in self.parts {
             let (kind, tensor) = match part {

@@ -291,9 +291,11 @@ fn pack(nested: &Nested, dtype: DType) -> Vec<u8> {
     macro_rules! bytes {
         ($convert:expr) => {
             if nested.is_wide() && !(nested.category < 2 && dtype == DType::U64) {
-                nested.floats.iter().flat_map(|f| $convert(Scalar::Float(*f)).to_le_bytes()).collect()
+                let numbers = nested.floats.iter().map(|f| $convert(Scalar::Float(*f)).to_le_bytes());
+                numbers.collect::<Vec<_>>().into_flattened()
             } else {
-                nested.ints.iter().flat_map(|i| $convert(Scalar::Int(*i)).to_le_bytes()).collect()
+                let numbers = nested.ints.iter().map(|i| $convert(Scalar::Int(*i)).to_le_bytes());
+                numbers.collect::<Vec<_>>().into_flattened()
             }
         };
     }
@@ -600,7 +602,7 @@ fn complex_lists<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, dims: &[usize
 
 /// Packed elements of two bytes, converted to packed floats of eight.
 fn widened(bytes: &[u8], convert: impl Fn([u8; 2]) -> f64) -> Vec<u8> {
-    bytes.as_chunks().0.iter().flat_map(|raw| convert(*raw).to_le_bytes()).collect()
+    bytes.as_chunks().0.iter().map(|raw| convert(*raw).to_le_bytes()).collect::<Vec<_>>().into_flattened()
 }
 
 /// CPython's `PyBUF_READ`, which its stable ABI has had a name for only since 3.11.

@@ -283,7 +283,10 @@ def test_workers_end_with_their_program(method: str, sent: signal.Signals, tmp_p
     assert program.stdout is not None
     pids = [int(program.stdout.readline()) for _ in range(2)]
     program.send_signal(sent)
-    _, errors = program.communicate(timeout=60)
+    try:
+        _, errors = program.communicate(timeout=60)
+    finally:
+        program.kill()
     assert ("KeyboardInterrupt" in errors) == (sent == signal.SIGINT)
     for pid in pids:
         wait_for_exit(pid)

@@ -18,7 +18,7 @@ const TURNED_MAX: usize = 64;
 const TURNED_ROWS_MIN: usize = 8;
 /// A left operand of more elements than this is not multiplied with fewer columns: they would leave most of a vector
 /// register empty.
-const NARROW_MAX: usize = 256;
+const NARROW_MAX: usize = 1024;
 const NARROW: usize = 4;
 /// The largest number of rows of a tile.
 const ROWS_MAX: usize = 8;
