@@ -6,7 +6,7 @@
 use crate::declaration::TensorOrNumber;
 use crate::indexing::true_places;
 use crate::masks::masked_fill;
-use gt_ops::build::numbers::checked;
+use gt_ops::build::{self, numbers::checked};
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::{DType, Op, OpError, Shape};
@@ -190,20 +190,6 @@ pub fn check_mask(view: &Shape, axis: usize, mask: &Shape) -> Result<()> {
     }
 }
 
-/// The source, broadcast to the shape that is written.
-fn fitted<'g>(source: Expr<'g>, wanted: &Shape) -> Result<Expr<'g>> {
-    let own = source.shape()?;
-    let extra = own.rank().saturating_sub(wanted.rank());
-    let sizes =
-        Shape::new(if own.dims()[..extra].iter().all(|size| *size == 1) { &own.dims()[extra..] } else { own.dims() })?;
-    if sizes.broadcast(wanted).ok() != Some(*wanted) {
-        return Err(OpError::runtime(format!(
-            "shape mismatch: value tensor of shape {own} cannot be broadcast to indexing result of shape {wanted}"
-        )));
-    }
-    Ok(source.with_shape(&sizes).expand_to(wanted))
-}
-
 /// The elements of `view` that the parts pick: a copy. Waits for a mask, whose number of true elements decides the
 /// shape of the result.
 ///
@@ -235,6 +221,10 @@ pub fn put<'g>(
         Some(_) => (dtype, 1, 0),
         None => (source.dtype()?, source.numel()?, source.rank()?),
     };
+    let fitted = |source: Expr<'g>, wanted: Shape| match g.finish(source) {
+        Ok(source) => g.run(|graph| build::fit_source(graph, source, dtype, wanted)),
+        Err(error) => g.fail(error),
+    };
     let mask = match parts {
         [IndexPart { axis, picks: Picks::Mask(mask) }] if !accumulate => Some((*axis, *mask)),
         _ => None,
@@ -257,7 +247,7 @@ pub fn put<'g>(
             return match (number, count) {
                 (Some(_), _) => masked_fill(g, view, wide, source),
                 (None, 1) => masked_fill(g, view, wide, TensorOrNumber(source.with_shape(&Shape::SCALAR))),
-                _ => Ok(wide.where_(fitted(source.0, &trail)?, view)),
+                _ => Ok(wide.where_(fitted(source.0, trail), view)),
             };
         }
     }
@@ -267,7 +257,7 @@ pub fn put<'g>(
     let source = match (number, count) {
         (Some(number), _) => g.full(&wide, number, dtype),
         (None, 1) => source.with_shape(&Shape::SCALAR).expand_to(&wide),
-        _ => fitted(source.0, &merged.shape_with(merged.shape.dims())?)?.with_shape(&wide),
+        _ => fitted(source.0, merged.shape_with(merged.shape.dims())?).with_shape(&wide),
     };
     Ok(match accumulate {
         // The sum of bools is a logical or.

@@ -57,7 +57,9 @@ impl Weights {
 /// Multiplies an axis by a matrix of weights.
 pub(crate) fn resample<'g>(g: &'g Builder<'g>, input: Expr<'g>, axis: i64, weights: &Weights) -> Expr<'g> {
     let (Ok(sizes), Ok(dtype)) = (input.sizes(), input.dtype()) else { return input };
-    if let Some((from, to, shares)) = weights.pairs().filter(|_| weights.columns >= LONG) {
+    if weights.columns >= LONG
+        && let Some((from, to, shares)) = weights.pairs()
+    {
         // Lines of elements are picked faster than single ones.
         let turned = axis as usize == sizes.len() - 1;
         let (lines, along) = if turned { (input.transposed(), axis - 1) } else { (input, axis) };
