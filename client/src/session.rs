@@ -1090,6 +1090,7 @@ impl ClientSession {
             };
             let look = completion.spin.look();
             drop(completion);
+            ring.tell_spin(quick);
             let soon = quick && ring.wait_any(look, look);
             let found = ring.wait(if quick { Duration::ZERO } else { spin_default() }, WAIT_SLICE);
             let mut completion = lock(&self.completion);

@@ -13,7 +13,8 @@
 //! 6. [`labels`]: words and texts for a client's newest records, which observers can read.
 //! 7. [`socket`]: descriptors and short messages over a Unix socket.
 //! 8. [`spin`]: adaptive spinning before a sleep.
-//! 9. [`written_pages`]: whether memory of this process was written.
+//! 9. [`cores`]: the cores that a client and the daemon run on.
+//! 10. [`written_pages`]: whether memory of this process was written.
 //!
 //! Invariant: the daemon trusts nothing in memory that a peer can write. The cursors that matter are in private memory.
 //! A slot is copied by relaxed atomic loads, and only the copy is used.
@@ -21,6 +22,8 @@
 #[cfg(not(loom))]
 pub mod arena;
 pub mod broadcast;
+#[cfg(not(loom))]
+pub mod cores;
 #[cfg(not(loom))]
 pub mod doorbell;
 #[cfg(not(loom))]

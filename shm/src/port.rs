@@ -4,7 +4,7 @@
 //!
 //! | segment | written by | holds |
 //! |---|---|---|
-//! | C (`gt-c`) | client | `sq_tail`, `cq_head`, `client_wait`, submission slots |
+//! | C (`gt-c`) | client | `sq_tail`, `cq_head`, `client_wait`, `spin_core`, submission slots |
 //! | D (`gt-d`) | daemon | `sq_head`, `cq_tail`, `need_wakeup`, `state`, `notice`, completion slots |
 //!
 //! The daemon maps C read-only, and the client can map D only for reading. The client wakes the daemon by the session's
@@ -37,6 +37,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use crate::cores;
 use crate::doorbell::Doorbell;
 use crate::error::Result;
 use crate::futex;
@@ -155,6 +156,32 @@ impl StateWord {
     }
 }
 
+/// The word in segment C for the core on which the client spins: 0 if it does not, else the core's number and 1.
+struct CoreWord {
+    word: NonNull<AtomicU32>,
+    _c: Arc<Segment>,
+}
+
+// SAFETY: `_c` keeps the mapping of the pointer alive on any thread.
+unsafe impl Send for CoreWord {}
+// SAFETY: the pointer is only used as a reference to an atomic, which threads may share.
+unsafe impl Sync for CoreWord {}
+
+impl CoreWord {
+    fn new(c: &Arc<Segment>) -> Self {
+        // SAFETY: `Segment::at` checks that a whole line is there, of which this is the second word.
+        let word = unsafe { c.at(CQ.asleep, LINE_BYTES, LINE_BYTES).cast::<AtomicU32>().add(1) };
+        Self { word, _c: c.clone() }
+    }
+
+    #[inline(always)]
+    fn get(&self) -> &AtomicU32 {
+        // SAFETY: `new` took the pointer from `Segment::at`, which checked bounds and alignment, and `_c` keeps the
+        // mapping alive.
+        unsafe { self.word.as_ref() }
+    }
+}
+
 // ------------------------------------------------------------------------------------- daemon
 
 /// The daemon's end of a session.
@@ -162,6 +189,7 @@ pub struct DaemonPort {
     sq: Consumer<MappedMem>,
     cq: Producer<MappedMem>,
     state: StateWord,
+    spin_core: CoreWord,
     doorbell: Doorbell,
 }
 
@@ -195,6 +223,7 @@ impl DaemonPort {
             sq: Consumer::new(MappedMem::new(&c, &d, SQ, sq_slots), 0),
             cq: Producer::new(MappedMem::new(&d, &c, CQ, cq_slots), 0),
             state: StateWord::new(&d),
+            spin_core: CoreWord::new(&c),
             doorbell,
         };
         Ok((port, fds))
@@ -267,6 +296,13 @@ impl DaemonPort {
         self.state.notice().store(number, Release);
     }
 
+    /// The core on which the client says that it [spins](Completions::tell_spin) for completions, or last did; none if
+    /// it expects none soon. Costs one load.
+    #[inline]
+    pub fn spin_core(&self) -> Option<u32> {
+        self.spin_core.get().load(Relaxed).checked_sub(1)
+    }
+
     /// The doorbell, for `epoll`. After a wake-up, [`silence`](Doorbell::silence) it.
     pub fn doorbell(&self) -> &Doorbell {
         &self.doorbell
@@ -302,6 +338,7 @@ impl ClientPort {
             completions: Completions {
                 cq: Consumer::new(MappedMem::new(&d, &c, CQ, cq_slots), 0),
                 state: StateWord::new(&d),
+                spin_core: CoreWord::new(&c),
             },
         })
     }
@@ -495,6 +532,7 @@ const SPACE_NAP_MAX: Duration = Duration::from_millis(1);
 pub struct Completions {
     cq: Consumer<MappedMem>,
     state: StateWord,
+    spin_core: CoreWord,
 }
 
 impl Completions {
@@ -516,6 +554,16 @@ impl Completions {
     #[inline]
     pub fn has_work(&self) -> bool {
         self.cq.has_work()
+    }
+
+    /// Tells the daemon whether this thread expects an answer so soon that it is about to spin on its core.
+    #[inline]
+    pub fn tell_spin(&self, spins: bool) {
+        let (word, core) = (self.spin_core.get(), if spins { cores::current() + 1 } else { 0 });
+        // An equal store would take the line from the daemon's cache.
+        if word.load(Relaxed) != core {
+            word.store(core, Relaxed);
+        }
     }
 
     /// Waits as [`wait_any`](Self::wait_any), and pops the completion.

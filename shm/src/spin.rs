@@ -56,6 +56,24 @@ impl Spin {
 /// The longest wait: the peer may die without waking the waiter.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(3600);
 
+/// A spin that is longer offers its core to other threads.
+const SPIN_ALONE: Duration = Duration::from_micros(2);
+
+/// Pauses between two looks of a spin that has lasted for `spun`. True if it has lasted so long that the pause offered
+/// the core to other threads.
+///
+/// The thread that it waits for may have been started on the same core: see [`cores`](crate::cores).
+#[inline]
+pub fn pause(spun: Duration) -> bool {
+    let yields = spun >= SPIN_ALONE;
+    if yields {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+    yields
+}
+
 /// Spins until `ready` or for `spin`. True if ready.
 pub(crate) fn spin_until(spin: Duration, ready: impl Fn() -> bool) -> bool {
     // Reading the clock costs as much as several reads of a ring's cursor.
@@ -63,7 +81,7 @@ pub(crate) fn spin_until(spin: Duration, ready: impl Fn() -> bool) -> bool {
     if spin.is_zero() {
         return ready();
     }
-    let deadline = Instant::now() + spin;
+    let start = Instant::now();
     loop {
         for _ in 0..LOOKS_PER_CLOCK {
             if ready() {
@@ -71,9 +89,11 @@ pub(crate) fn spin_until(spin: Duration, ready: impl Fn() -> bool) -> bool {
             }
             std::hint::spin_loop();
         }
-        if Instant::now() >= deadline {
+        let elapsed = start.elapsed();
+        if elapsed >= spin {
             return false;
         }
+        pause(elapsed);
     }
 }
 

@@ -303,9 +303,12 @@ impl PoolState {
                 }
                 std::hint::spin_loop();
             }
-            if start.elapsed() > Duration::from_micros(SPIN_US_MAX) {
+            let spun = start.elapsed();
+            if spun > Duration::from_micros(SPIN_US_MAX) {
                 return false;
             }
+            // The dispatcher, which is woken when a kernel is done, may wait for this core.
+            gt_shm::spin::pause(spun);
         }
     }
 }

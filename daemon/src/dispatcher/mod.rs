@@ -62,6 +62,8 @@ const SPIN_MAX: Duration = Duration::from_micros(50);
 /// The longest spin before sleeping, with one or two cores: about as long as falling asleep and waking up take. With a
 /// third of it, the dispatcher was asleep whenever a program asked again after listing a thousand numbers.
 const SPIN_FEW_CORES_MAX: Duration = Duration::from_micros(30);
+/// The dispatcher leaves a client's core at most this often: clients that are on every core, or say so, cost it little.
+const LEAVE_EVERY_NS: u64 = 1_000_000;
 /// The interval of `epoll` while rings are busy, nanoseconds.
 const POLL_EVERY_NS: u64 = 200_000;
 /// A daemon that is idle for this long releases memory that is kept for reuse.
@@ -243,6 +245,8 @@ pub struct Dispatcher {
     spin: Spin,
     /// True while the dispatcher spins: its last passes found nothing to do.
     spinning: bool,
+    /// The time from which the dispatcher may leave a client's core again.
+    leaves_at_ns: u64,
     last_poll_ns: u64,
     /// A count of events other than those of bells.
     events_handled: usize,
@@ -319,6 +323,7 @@ impl Dispatcher {
             ending: None,
             spin: Spin::new(if cores <= 2 { SPIN_FEW_CORES_MAX } else { SPIN_MAX }, 0),
             spinning: false,
+            leaves_at_ns: 0,
             last_poll_ns: 0,
             events_handled: 0,
             last_work_ns: 0,
@@ -408,7 +413,9 @@ impl Dispatcher {
                 }
             } else if self.may_spin() && self.spins_on(now_ns) {
                 self.spinning = true;
-                std::hint::spin_loop();
+                if gt_shm::spin::pause(self.idle(now_ns)) {
+                    self.leave_client(now_ns);
+                }
             } else {
                 if std::mem::take(&mut self.spinning) {
                     self.spin.found_nothing();
@@ -420,9 +427,37 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// The time without work.
+    #[inline]
+    fn idle(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns))
+    }
+
     #[inline]
     fn spins_on(&self, now_ns: u64) -> bool {
-        Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns)) < self.spin.look()
+        self.idle(now_ns) < self.spin.look()
+    }
+
+    /// Moves this thread off the core on which a client spins for its answer: see [`gt_shm::cores`].
+    fn leave_client(&mut self, now_ns: u64) {
+        if now_ns < self.leaves_at_ns {
+            return;
+        }
+        let here = gt_shm::cores::current();
+        let spins_here = |slot: &usize| match self.connections.get_mut(*slot) {
+            Some(Some(ControlConnection { session: Some(session), .. })) => session.port().spin_core() == Some(here),
+            _ => false,
+        };
+        if !self.hot.iter().any(spins_here) {
+            return;
+        }
+        self.leaves_at_ns = match gt_shm::cores::leave(here) {
+            Ok(()) => now_ns.saturating_add(LEAVE_EVERY_NS),
+            Err(error) => {
+                tracing::warn!(%error, "the dispatcher may not choose its core: it may share one with a client");
+                u64::MAX
+            }
+        };
     }
 
     /// True if spinning is worth a core: a session is hot, and no worker needs the core for its kernels.
@@ -460,7 +495,8 @@ impl Dispatcher {
         if !awake {
             let timeout = self.timeout();
             self.poll(timeout)?;
-            self.tape.tick();
+            let now_ns = self.tape.tick();
+            self.leave_client(now_ns);
         } else if self.tape.now_ns().saturating_sub(self.last_poll_ns) >= POLL_EVERY_NS {
             self.poll(Some(Duration::ZERO))?;
         }

@@ -105,6 +105,21 @@ fn a_wait_for_a_completion_ends_by_timeout_or_by_the_end_of_the_session() {
 }
 
 #[test]
+fn the_daemon_sees_the_core_on_which_its_client_spins() {
+    let (daemon, fds) = DaemonPort::create(64, 16).unwrap();
+    let mut client = ClientPort::connect(fds, 64, 16).unwrap();
+    assert_eq!(daemon.spin_core(), None);
+    let on_one_core = (0..1000).any(|_| {
+        let before = gt_shm::cores::current();
+        client.completions().tell_spin(true);
+        daemon.spin_core() == Some(before)
+    });
+    assert!(on_one_core);
+    client.completions().tell_spin(false);
+    assert_eq!(daemon.spin_core(), None);
+}
+
+#[test]
 fn completions_that_do_not_fit_are_refused() {
     let (mut daemon, fds) = DaemonPort::create(8, 4).unwrap();
     let mut client = ClientPort::connect(fds, 8, 4).unwrap();
