@@ -57,11 +57,10 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::time::{Duration, Instant};
 
-/// The longest spin before sleeping, with more than two cores.
-const SPIN_MAX: Duration = Duration::from_micros(50);
-/// The longest spin before sleeping, with one or two cores: about as long as falling asleep and waking up take. With a
-/// third of it, the dispatcher was asleep whenever a program asked again after listing a thousand numbers.
-const SPIN_FEW_CORES_MAX: Duration = Duration::from_micros(30);
+/// The longest spin before sleeping: longer than what a program does between two questions about small tensors, and than
+/// falling asleep and waking up take on a virtual machine. With a third of it, each of the 35 questions of a step of
+/// Pyro's inference found the dispatcher asleep, and the step took twice as long.
+const SPIN_MAX: Duration = Duration::from_micros(100);
 /// The dispatcher leaves a client's core at most this often: clients that are on every core, or say so, cost it little.
 const LEAVE_EVERY_NS: u64 = 1_000_000;
 /// The interval of `epoll` while rings are busy, nanoseconds.
@@ -286,7 +285,6 @@ impl Dispatcher {
         if let Some((usage_s, age)) = ledger.as_ref().map(Ledger::read) {
             queue.restore_usage(usage_s, age);
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut dispatcher = Dispatcher {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener,
@@ -321,7 +319,7 @@ impl Dispatcher {
             queue_limit: QueueLimit::SOLE,
             administrators: administrators_group(),
             ending: None,
-            spin: Spin::new(if cores <= 2 { SPIN_FEW_CORES_MAX } else { SPIN_MAX }, 0),
+            spin: Spin::new(SPIN_MAX, 0),
             spinning: false,
             leaves_at_ns: 0,
             last_poll_ns: 0,
