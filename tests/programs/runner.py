@@ -26,10 +26,13 @@ DIFFERENCE_MAX = 2e-3
 # A tensor all of whose elements are smaller than this part of the largest of its kind (gradients, weights) is compared
 # relative to that: a bias before a normalization has a gradient of rounding errors alone.
 SMALL_PART = 1e-4
-# The frameworks take turns, so that a machine that slows down slows both; a turn lasts about `TURN_S` seconds.
+# The frameworks take turns, so that a machine that slows down slows both; a turn lasts about `TURN_S` seconds, far longer
+# than the threads of PyTorch spin after their last work, which takes a core from GT's next turn.
 ROUNDS = 7
 TURN_S = 0.15
-STEPS_MAX = 30
+STEPS_MAX = 1000
+# The first runs compile and fill caches.
+WARM_STEPS = 2
 # Programs print; only `--verbose` shows it.
 QUIET = subprocess.DEVNULL
 RATIO_MAX = 1.1
@@ -176,7 +179,10 @@ def compare(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> Itera
 
 def _take_turns(theirs: Process, ours: Process) -> tuple[float, float]:
     """Returns the medians of the seconds of a run in PyTorch and in GT."""
-    steps = {side.framework: max(1, min(STEPS_MAX, int(TURN_S / side.ask("time", 1)))) for side in (theirs, ours)}
+    steps = {}
+    for side in (theirs, ours):
+        side.ask("time", WARM_STEPS)
+        steps[side.framework] = max(1, min(STEPS_MAX, int(TURN_S / side.ask("time", 1))))
     times: dict[str, list[float]] = {side.framework: [] for side in (theirs, ours)}
     for _ in range(ROUNDS):
         for side in (theirs, ours):
