@@ -391,6 +391,11 @@ impl Graph for Scope {
             if let (Op::LstmCell, [Arg::Val(gates), Arg::Val(cell)]) = (op, inputs) {
                 return gt_ops::lstm::lstm_cell_by_steps(self, *gates, *cell);
             }
+            if let (Op::LstmCellBackward, &[Arg::Val(a), Arg::Val(b), Arg::Val(c), Arg::Val(d), Arg::Val(e)]) =
+                (op, inputs)
+            {
+                return gt_ops::lstm::lstm_cell_backward_by_steps(self, [a, b, c, d, e]);
+            }
             if let (Op::AttentionGradients, [grad, query, key, value, _, mask @ ..]) = (op, inputs) {
                 let operands = [&[*grad, *query, *key, *value], mask].concat();
                 return self.emit(Op::AttentionBackward, &operands, attrs);

@@ -4,17 +4,10 @@ use crate::declaration::functions;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
-use gt_ops::lstm::LstmSlopes;
-use gt_ops::{Attrs, Op};
-
-/// The states before each step: the first one, and those after each step but the last.
-fn before<'g>(g: &'g Builder<'g>, first: Expr<'g>, after: Expr<'g>) -> Expr<'g> {
-    g.cat(&[first.unsqueeze(0), after.slice(0, None, Some(-1), None)], 0)
-}
+use gt_ops::{Attrs, DType, Op};
 
 /// The gradients of the gates' input parts, the weight, and the initial states (backpropagation through time: Werbos
-/// 1990). Only the product with the weight goes from step to step. The derivatives of all steps are computed at once,
-/// and so is the gradient of the weight.
+/// 1990). Only the product with the weight goes from step to step; the gradient of the weight is one product of all.
 ///
 /// The values are these four inputs, then the hidden states, the cell states, and the sums of the gates. Gradients of
 /// the last come from second derivatives.
@@ -27,31 +20,38 @@ fn lstm_gradient<'g>(
         return Ok(vec![None; 4]);
     };
     let (steps, size) = (cells.size(0)?, cells.size(-1)?);
-    let slopes = LstmSlopes::new(sums, before(g, cell, cells), cells, size);
+    let at = |x: Expr<'g>, step: i64| x.narrow(0, step, 1);
     let sum = |a: Option<Expr<'g>>, b: Option<Expr<'g>>| match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
         (a, b) => a.or(b),
     };
+    let own = [weight.dtype()?, hidden.dtype()?, cell.dtype()?];
+    // Under automatic mixed precision, the states after each step are those of the products.
+    let dtype = cells.dtype()?;
+    let weight = weight.to(dtype);
+    let [hidden, cell] = [hidden, cell].map(|state| state.to(dtype).unsqueeze(0));
     let zeros = g.zeros(cell.meta()?);
     let (mut from_gates, mut from_cell) = (None, None);
     let mut all = Vec::new();
     for step in (0..steps).rev() {
-        let at = |x: Expr<'g>| x.select(0, step);
-        let of_hidden = sum(of_output.map(at), from_gates);
-        let through = of_hidden.map(|grad| grad * at(slopes.hidden));
-        let of_cell = sum(sum(through, from_cell), of_cells.map(at));
-        let (of_hidden, of_cell) = (of_hidden.unwrap_or(zeros), of_cell.unwrap_or(zeros));
-        let grad = g.cat(&[of_cell, of_cell, of_cell, of_hidden], -1) * at(slopes.gates);
-        let grad = of_sums.map_or(grad, |of_sums| grad + at(of_sums));
+        let of_hidden = sum(of_output.map(|grad| at(grad, step)), from_gates).unwrap_or(zeros);
+        let of_cell = sum(of_cells.map(|grad| at(grad, step)), from_cell).unwrap_or(zeros);
+        let before = if step == 0 { cell } else { at(cells, step - 1) };
+        let operands = [of_hidden, of_cell, at(sums, step), before, at(cells, step)];
+        let both = g.emit(Op::LstmCellBackward, &operands.map(Into::into), Attrs::None);
+        let grad = both.narrow(-1, 0, 4 * size);
+        let grad = of_sums.map_or(grad, |of_sums| grad + at(of_sums, step));
         from_gates = Some(grad.matmul(weight));
-        from_cell = Some(of_cell * at(slopes.cell));
+        from_cell = Some(both.narrow(-1, 4 * size, size));
         all.push(grad);
     }
     all.reverse();
-    let all = g.stack(&all, 0);
+    let all = g.cat(&all, 0);
+    let before = g.cat(&[hidden, output.slice(0, None, Some(-1), None)], 0);
     let rows = |x: Expr<'g>, size: i64| x.reshape(&[-1, size]);
-    let of_weight = rows(all, 4 * size).transposed().matmul(rows(before(g, hidden, output), size));
-    Ok(vec![Some(all), Some(of_weight), from_gates, from_cell])
+    let of_weight = rows(all, 4 * size).transposed().matmul(rows(before, size));
+    let first = |grad: Option<Expr<'g>>, dtype: DType| grad.map(|grad| grad.select(0, 0).to(dtype));
+    Ok(vec![Some(all), Some(of_weight.to(own[0])), first(from_gates, own[1]), first(from_cell, own[2])])
 }
 
 functions! {
@@ -89,21 +89,22 @@ functions! {
         let turned = g.cat(&[turned.slice(-1, None, Some(size), None), turned.slice(-1, Some(size), None, None)], -1);
         // Automatic mixed precision makes the states those of the products.
         let dtype = if g.autocast().is_some() { gates.dtype()? } else { g.common_dtype(&[gates, hidden, cell])? };
-        let [x, mut h, mut c] = [gates, hidden, cell].map(|t| t.detach().to(dtype));
+        let [x, h, c] = [gates, hidden, cell].map(|t| t.detach().to(dtype));
+        let [mut h, mut c] = [h, c].map(|state| state.unsqueeze(0));
         let learns = [gates, weight, hidden, cell].iter().any(|input| input.requires_grad());
         // The sums of the gates are kept for the gradient alone.
         let kinds = if learns { 3 } else { 2 };
         let mut kept: [Vec<Expr<'g>>; 3] = Default::default();
         for step in 0..sizes[0] {
-            let sums = (x.select(0, step) + h.matmul(turned)).to(dtype);
+            let sums = (x.narrow(0, step, 1) + h.matmul(turned)).to(dtype);
             let states = g.emit(Op::LstmCell, &[sums.into(), c.into()], Attrs::None);
             (h, c) = (states.narrow(-1, 0, size), states.narrow(-1, size, size));
             kept[..kinds].iter_mut().zip([h, c, sums]).for_each(|(kept, now)| kept.push(now));
         }
         if !learns {
-            return Ok([g.stack(&kept[0], 0), g.stack(&kept[1], 0)]);
+            return Ok([g.cat(&kept[0], 0), g.cat(&kept[1], 0)]);
         }
-        let results = kept.each_ref().map(|kept| g.stack(kept, 0));
+        let results = kept.each_ref().map(|kept| g.cat(kept, 0));
         let [output, cells, _] = g.with_gradient("LSTM", &[gates, weight, hidden, cell], results, lstm_gradient)?;
         Ok([output, cells])
     }

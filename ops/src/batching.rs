@@ -375,6 +375,7 @@ impl Batch<'_> {
             | Op::Fourier
             | Op::InverseFourier
             | Op::LstmCell
+            | Op::LstmCellBackward
             | Op::Attention
             | Op::AttentionBackward
             | Op::AttentionGradients => self.on_rows(self.attrs.clone()),

@@ -404,6 +404,7 @@ fn rows(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
             along_rows(0..2, lead, false);
         }
         (Op::LstmCell, _) => along_rows(0..2, lead, false),
+        (Op::LstmCellBackward, _) => along_rows(0..5, lead, false),
         (Op::LayerNormWeightBackward | Op::RmsNormWeightBackward, _) => along_rows(0..2, lead, true),
         (Op::CrossEntropy | Op::NllLoss, Attrs::Loss(spec)) => match spec.reduction {
             LossReduction::None => along_rows(0..2, 1, false),

@@ -49,7 +49,7 @@ pub const AFFINE_MAPS_SINCE: u32 = 3;
 /// The first version in which silu and hardswish are one instruction.
 pub const ACTIVATIONS_SINCE: u32 = 3;
 
-/// The first version in which a step of a long short-term memory is one instruction.
+/// The first version in which a step of a long short-term memory is one instruction, and so is its gradient.
 pub const LSTM_CELLS_SINCE: u32 = 3;
 
 /// The first version in which a signal can request layouts on a mesh of workers.

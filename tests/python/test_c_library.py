@@ -73,6 +73,11 @@ def attention_gradients() -> gt.Tensor:
     return gt.cat([part.flatten(1) for part in each], 1)
 
 
+def lstm_cell_gradients() -> gt.Tensor:
+    step = lambda *operands: gt.cat(_recurrent.lstm_cell(*operands), 1)  # noqa: E731
+    return gt.cat([gradient(step, [X, X[:, :1]], X[:, :2], i) for i in range(2)], 1)
+
+
 def norm_gradients(call: Callable[..., gt.Tensor], weights: int) -> gt.Tensor:
     return gt.stack([gradient(call, [X, *np.ones((weights, 4))], Y, 1 + i) for i in range(weights)])
 
@@ -212,6 +217,11 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
         [X, X[:, :1]],
         {},
         lambda: gt.cat(_recurrent.lstm_cell(gt.tensor(X), gt.tensor(X[:, :1])), 1),
+    ),
+    "lstm_cell_backward": (
+        [X[:, :1], X[:, 1:2], X, X[:, :1], _recurrent.lstm_cell(gt.tensor(X), gt.tensor(X[:, :1]))[1].numpy()],
+        {},
+        lstm_cell_gradients,
     ),
     "ctc_forward": ([EMITTED, STATES, SIZES], {}, lambda: gt.tensor(alignments()[0])),
     "ctc_posteriors": ([EMITTED, STATES, SIZES, alignments()[0]], {}, lambda: gt.tensor(alignments()[1])),

@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 
 /// How long a helper spins for more work before it sleeps: longer than the gap between two kernels of one program.
 const SPIN_US_MAX: u64 = 50;
-/// After being preempted while it spun, a helper sleeps without spinning this many times.
-const SPINLESS_SLEEPS: u32 = 4;
 /// How often the caller checks for the end of the last chunks before it yields its core.
 const CALLER_SPINS: u32 = 4_000;
 
@@ -33,8 +31,10 @@ const NEXT_JOB: u64 = 1 << 17;
 
 /// Shorter work is not shared with helpers that are awake: it would be done when they notice it.
 const SHARED_NS_MIN: usize = 5_000;
-/// Like [`SHARED_NS_MIN`], for helpers that have to be woken first.
+/// Like [`SHARED_NS_MIN`], for helpers that have to be woken first, which takes a few microseconds.
 const WAKING_NS_MIN: usize = 15_000;
+/// No waking is taken to last longer: then the helper's core was busy.
+const WAKING_NS_MAX: u64 = 100_000;
 /// The time that a chunk should take, so that claiming it costs little beside it.
 const CHUNK_NS: usize = 4_000;
 /// The longest time that a chunk should take: a cancellation is noticed between chunks.
@@ -55,6 +55,11 @@ struct PoolState {
     stop: AtomicBool,
     spins: bool,
     asleep: Vec<AtomicBool>,
+    start: Instant,
+    /// When helpers were last woken, in nanoseconds from the start.
+    woken_ns: AtomicU64,
+    /// How long it took until a helper ran that had been woken: the mean of the last few times, in nanoseconds.
+    waking_ns: AtomicU64,
     /// The helpers' system thread ids; 0 before they run.
     tids: Vec<AtomicI32>,
 }
@@ -109,6 +114,9 @@ impl ThreadPool {
             stop: AtomicBool::new(false),
             spins: threads <= cores,
             asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
+            start: Instant::now(),
+            woken_ns: AtomicU64::new(0),
+            waking_ns: AtomicU64::new(0),
             tids: (0..helpers).map(|_| AtomicI32::new(0)).collect(),
         });
         let places = HelperAffinity::new(helpers);
@@ -139,7 +147,10 @@ impl ThreadPool {
         if self.helpers.is_empty() {
             return work_ns >= CHUNK_NS_MAX;
         }
-        work_ns >= WAKING_NS_MIN || self.shared.asleep.iter().any(|asleep| !asleep.load(Ordering::Relaxed))
+        // On a virtual machine, a sleeping core takes tens of microseconds to wake up: a helper that comes later than the
+        // end of half of the work saves nothing.
+        work_ns >= WAKING_NS_MIN.max(2 * self.shared.waking_ns.load(Ordering::Relaxed) as usize)
+            || self.shared.asleep.iter().any(|asleep| !asleep.load(Ordering::Relaxed))
     }
 
     /// The number of chunks to divide work into that takes one thread `work_ns` nanoseconds.
@@ -180,6 +191,7 @@ impl ThreadPool {
         for (i, (helper, asleep)) in self.helpers.iter().zip(&shared.asleep).take(chunks - 1).enumerate() {
             if asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::Relaxed) {
                 self.places.keep_off(i, &shared.tids[i]);
+                shared.woken_ns.store(shared.now_ns(), Ordering::Relaxed);
                 helper.0.unpark();
             }
         }
@@ -259,37 +271,38 @@ impl PoolState {
     fn help(&self, me: usize) {
         self.tids[me].store(tid(), Ordering::Relaxed);
         let mut done = 0;
-        let mut spinless = 0u32;
-        let mut preempted = preemptions();
         loop {
             if let Some(job) = self.join(me, done) {
                 done = job;
                 continue;
             }
-            if self.spins && spinless == 0 {
-                if self.spin(done) {
-                    continue;
-                }
-                // Preemption while spinning shows that another thread needs the core.
-                let now = preemptions();
-                if now != preempted {
-                    preempted = now;
-                    spinless = SPINLESS_SLEEPS;
-                }
+            if self.spins && self.spin(done) {
+                continue;
             }
-            spinless = spinless.saturating_sub(1);
             self.asleep[me].store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let state = self.state.load(Ordering::Relaxed);
             let open = state & OPEN != 0 && state & !(OPEN | INSIDE) != done;
             if !open && !self.stop.load(Ordering::Acquire) {
                 thread::park();
+                self.woke();
             }
             self.asleep[me].store(false, Ordering::Relaxed);
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
         }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Notes how long it took to wake the calling helper.
+    fn woke(&self) {
+        let took = self.now_ns().saturating_sub(self.woken_ns.load(Ordering::Relaxed)).min(WAKING_NS_MAX);
+        let mean = self.waking_ns.load(Ordering::Relaxed);
+        self.waking_ns.store((3 * mean + took) / 4, Ordering::Relaxed);
     }
 
     /// Spins until there is a job other than `done`; returns false after [`SPIN_US_MAX`].
@@ -377,22 +390,6 @@ fn tid() -> i32 {
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
 fn tid() -> i32 {
-    0
-}
-
-/// The number of involuntary context switches of the calling thread.
-#[cfg(all(target_os = "linux", not(miri)))]
-fn preemptions() -> i64 {
-    // SAFETY: all-zero is a valid `rusage`, and `getrusage` writes one.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
-        usage.ru_nivcsw
-    }
-}
-
-#[cfg(not(all(target_os = "linux", not(miri))))]
-fn preemptions() -> i64 {
     0
 }
 

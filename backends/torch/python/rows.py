@@ -57,6 +57,25 @@ def lstm_cell(gates: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
     return torch.cat([output.sigmoid() * after.tanh(), after], -1)
 
 
+@wide
+def lstm_cell_backward(
+    hidden_grad: torch.Tensor, cell_grad: torch.Tensor, gates: torch.Tensor, cell: torch.Tensor, after: torch.Tensor
+) -> torch.Tensor:
+    """Returns the gradients of `lstm_cell` for the sums of the gates and for the cell state, side by side."""
+    opening, forget, candidate, output = gates.chunk(4, -1)
+    opening, forget, output = opening.sigmoid(), forget.sigmoid(), output.sigmoid()
+    candidate, squashed = candidate.tanh(), after.tanh()
+    through = cell_grad + hidden_grad * output * (1 - squashed.square())
+    parts = [
+        through * candidate * opening * (1 - opening),
+        through * cell * forget * (1 - forget),
+        through * opening * (1 - candidate.square()),
+        hidden_grad * squashed * output * (1 - output),
+        through * forget,
+    ]
+    return torch.cat(parts, -1)
+
+
 def class_loss(scores: bool):
     """Returns the function of a loss over classes: from scores, or from log-probabilities."""
 
@@ -230,6 +249,7 @@ OPS = {
     # PyTorch computes the result again, which follows the first four operands.
     "attention_gradients": lambda *operands: attention_backward(*operands[:4], *operands[5:]),
     "lstm_cell": lstm_cell,
+    "lstm_cell_backward": lstm_cell_backward,
     "fourier": transform(torch.fft.fft, "backward"),
     "inverse_fourier": transform(torch.fft.ifft, "forward"),
 }

@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::expr::Expr;
 use crate::grad::GradCtx;
 use crate::instruction::{Attrs, LossReduction};
-use crate::lstm::LstmSlopes;
+use crate::lstm::LstmGates;
 use crate::op::Op;
 use crate::shape::Shape;
 use std::cell::LazyCell;
@@ -103,14 +103,42 @@ fn recorded_class_loss<'g>(c: &GradCtx<'g>) -> Expr<'g> {
 
 /// The gradients of the gates and of the cell state, from those of the new hidden state and the new cell state.
 pub fn lstm_cell<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
-    let [grad, gates, before, result] = [c.grad, c.a(), c.b(), c.out()].map(Expr::upcast);
     let size = c.shape(1).dims().last().map_or(0, |size| *size as i64);
-    let slopes = LstmSlopes::new(gates, before, result.narrow(-1, size, size), size);
-    let of_hidden = grad.narrow(-1, 0, size);
-    let of_cell = grad.narrow(-1, size, size) + of_hidden * slopes.hidden;
+    let parts = |both: Expr<'g>| [0, size].map(|start| both.narrow(-1, start, size));
+    let ([of_hidden, of_cell], [_, after]) = (parts(c.grad), parts(c.out()));
+    let both = c.emit(Op::LstmCellBackward, [of_hidden, of_cell, c.a(), c.b(), after]);
+    c.each(|operand| if operand == 0 { both.narrow(-1, 0, 4 * size) } else { both.narrow(-1, 4 * size, size) })
+}
+
+/// The derivatives of `Op::LstmCellBackward`, each by the chain rule from the operands.
+pub fn lstm_cell_backward<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
+    let [of_hidden, of_cell, sums, before, after] = [0, 1, 2, 3, 4].map(|i| c.arg(i).upcast());
+    let gates = LstmGates::new(sums, after);
+    let LstmGates { size, input: i, forget: f, candidate: g, output: o, squashed: s } = gates;
+    let upstream = c.grad.upcast();
+    let [of_input, of_forget, of_candidate, of_output, of_before] =
+        [0, 1, 2, 3, 4].map(|index| upstream.narrow(-1, index * size, size));
+    let (of_sigmoid, of_tanh) = (|x: Expr<'g>| x * (1.0 - x), |x: Expr<'g>| 1.0 - x.square());
+    // The gradient of the new cell state by both ways, and what depends on it.
+    let through = of_cell + of_hidden * o * of_tanh(s);
+    let of_through = of_input * g * of_sigmoid(i)
+        + of_forget * before * of_sigmoid(f)
+        + of_candidate * i * of_tanh(g)
+        + of_before * f;
     c.each(|operand| match operand {
-        0 => c.builder.cat(&[of_cell, of_cell, of_cell, of_hidden], -1) * slopes.gates,
-        _ => of_cell * slopes.cell,
+        0 => of_through * o * of_tanh(s) + of_output * s * of_sigmoid(o),
+        1 => of_through,
+        2 => {
+            let parts = [
+                of_sigmoid(i) * through * (of_input * g * (1.0 - 2.0 * i) + of_candidate * of_tanh(g)),
+                of_sigmoid(f) * through * (of_forget * before * (1.0 - 2.0 * f) + of_before),
+                of_tanh(g) * through * (of_input * of_sigmoid(i) - 2.0 * of_candidate * g * i),
+                of_sigmoid(o) * of_hidden * (of_through * of_tanh(s) + of_output * s * (1.0 - 2.0 * o)),
+            ];
+            c.builder.cat(&parts, -1)
+        }
+        3 => of_forget * through * of_sigmoid(f),
+        _ => of_hidden * of_tanh(s) * (of_output * of_sigmoid(o) - 2.0 * of_through * o * s),
     })
 }
 

@@ -95,6 +95,19 @@ pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             same(row, inputs, 0, &Meta::new(Shape::new(wide(4).dims())?, cell.dtype))?;
             Ok(Meta::new(Shape::new(wide(2).dims())?, gates.dtype))
         }
+        (Op::LstmCellBackward, Attrs::None) => {
+            let grad = rows_of(row, inputs, 0)?;
+            let last = grad.shape.rank() - 1;
+            let wide = |factor| -> Result<Meta> {
+                let dims = grad.shape.with_dim(last, columns(&grad).saturating_mul(factor));
+                Ok(Meta::new(Shape::new(dims.dims())?, grad.dtype))
+            };
+            for i in [1, 3, 4] {
+                same(row, inputs, i, &grad)?;
+            }
+            same(row, inputs, 2, &wide(4)?)?;
+            wide(5)
+        }
         (Op::CtcForward, Attrs::None) => Ok(ctc(row, inputs)?[1]),
         (Op::CtcPosteriors, Attrs::None) => {
             let [emitted, variables] = ctc(row, inputs)?;

@@ -185,6 +185,15 @@ macro_rules! rows {
             reference: "lstm_cell(a, b)",
         }
 
+        /// Gradients of lstm_cell, from those of the new hidden state and the new cell state, its operands and the new
+        /// cell state: for the sums of the gates and for the cell state side by side, (…, 5 n).
+        LstmCellBackward = 298, lstm_cell_backward(hidden_grad, cell_grad, gates, cell, new_cell) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            grad: Joint(row_wise::lstm_cell_backward),
+            saves: Saves::inputs(31), cost_flops: 20,
+            reference: "lstm_cell_backward(a, b, c, d, e)",
+        }
+
         } }
     };
 }

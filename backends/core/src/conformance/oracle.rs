@@ -350,6 +350,29 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
                 }),
             ))
         }
+        (Class::RowWise, _) if op == Op::LstmCellBackward => {
+            let [of_hidden, of_cell, gates, before, after] = [0, 1, 2, 3, 4].map(|i| inputs[i].tensor());
+            let size = out.shape.dims()[out.shape.rank() - 1] / 5;
+            let open = |x: f64| 1.0 / (1.0 + (-x).exp());
+            Ok(Host::floats(
+                *out,
+                (0..n).map(|i| {
+                    let (row, at) = (i / (5 * size), i % size);
+                    let sum = |index: usize| gates.float(row * 4 * size + index * size + at);
+                    let of = |operand: &Host| operand.float(row * size + at);
+                    let [input, forget, output] = [sum(0), sum(1), sum(3)].map(open);
+                    let (candidate, squashed) = (sum(2).tanh(), of(after).tanh());
+                    let through = of(of_cell) + of(of_hidden) * output * (1.0 - squashed * squashed);
+                    match i / size % 5 {
+                        0 => through * candidate * input * (1.0 - input),
+                        1 => through * of(before) * forget * (1.0 - forget),
+                        2 => through * input * (1.0 - candidate * candidate),
+                        3 => of(of_hidden) * squashed * output * (1.0 - output),
+                        _ => through * forget,
+                    }
+                }),
+            ))
+        }
         (Class::RowWise, _) if matches!(op, Op::CtcForward | Op::CtcPosteriors) => {
             let [emitted, labels, sizes] = [0, 1, 2].map(|i| inputs[i].tensor());
             Ok(alignments(op, emitted, labels, sizes, out))

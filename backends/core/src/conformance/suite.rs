@@ -1145,7 +1145,7 @@ pub fn alignments<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Steps of a long short-term memory: no, one and several rows, of one element and more, with gates that are closed.
+/// Steps of a long short-term memory and their gradients: no, one and several rows, of one element and more, with gates that are closed.
 pub fn lstm_cells<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for dtype in Op::LstmCell.row().accepts.iter() {
@@ -1157,6 +1157,11 @@ pub fn lstm_cells<B: Backend>(backend: &mut B) {
                 let inputs = [gates, numbers.host(of(size), (-3.0, 3.0), false)].map(OracleOperand::Tensor);
                 let tolerance = |_: &Host, _: usize| Tolerance { own: 2.0, absolute: compute_epsilon(dtype) * 8.0 };
                 check(backend, Op::LstmCell, &inputs, &Attrs::None, &[layout], tolerance);
+                let [gates, before] = inputs;
+                let mut state = || OracleOperand::Tensor(numbers.host(of(size), (-3.0, 3.0), false));
+                let (hidden_grad, cell_grad, after) = (state(), state(), state());
+                let inputs = [hidden_grad, cell_grad, gates, before, after];
+                check(backend, Op::LstmCellBackward, &inputs, &Attrs::None, &[layout], tolerance);
             }
         }
     }

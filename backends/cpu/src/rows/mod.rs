@@ -219,6 +219,7 @@ impl CpuBackend {
                 self.attention_grad(op, inputs, *causal, *scale, out)
             }
             (Op::LstmCell, _) => self.lstm_cell::<R>(tensor(&inputs[0])?, tensor(&inputs[1])?, out),
+            (Op::LstmCellBackward, _) => self.lstm_cell_grad::<R>(inputs, out),
             (Op::CtcForward, _) => {
                 self.ctc_forward::<R>([tensor(&inputs[0])?, tensor(&inputs[1])?, tensor(&inputs[2])?], out)
             }

@@ -26,6 +26,7 @@ pub(crate) static TEMPLATES: &[&Template] = &[
     &norm::WEIGHT_SUMS,
     &norm::WEIGHT_JOIN,
     &lstm::LSTM,
+    &lstm::LSTM_GRAD,
     &loss::LOSS,
     &loss::TOTALS,
     &attention::ATTENTION,
@@ -69,6 +70,7 @@ impl CudaBackend {
             }
             (Op::Fourier | Op::InverseFourier, _) => self.fourier(op, tensor(inputs, 0)?, out),
             (Op::LstmCell, _) => self.lstm_cell(inputs, out),
+            (Op::LstmCellBackward, _) => self.lstm_cell_grad(inputs, out),
             (Op::CtcForward | Op::CtcPosteriors, _) => self.ctc(op, inputs, out),
             _ => Err(ExecError::internal(format!("{} carries other attributes", op.name()))),
         }
