@@ -207,7 +207,7 @@ $(NVIDIA_HEADERS)/.stamp: pyproject.toml scripts/nvidia-headers | $(VENV)/bin/py
 	$(VENV)/bin/python scripts/nvidia-headers $(NVIDIA_HEADERS)
 	@touch $@
 
-kernel-resources: tools $(CUDA_TOOLS)/.stamp ## write the table of the kernels' registers and memory, backends/cuda/tests/nvrtc/resources.txt
+kernel-resources: tools $(CUDA_TOOLS)/.stamp ## write the table of the kernels' registers and memory, and of what it was made from, backends/cuda/tests/nvrtc/resources.txt
 	GT_CUDA_LIBRARIES=$(GT_CUDA_LIBRARIES) GT_WRITE_RESOURCES=1 cargo test --package gt-cuda --test nvrtc the_table
 
 cuda-kernels: $(CUDA_KERNELS) ## the kernels compiled for NVIDIA's devices, so that a first start waits for no compiler, in target/lib/gt

@@ -34,3 +34,34 @@ pub static HEADERS: &[Header] = &[
     ("walk.cuh", include_str!("../kernels/walk.cuh")),
     ("window.cuh", include_str!("../kernels/window.cuh")),
 ];
+
+/// The headers that `source` includes, directly or not.
+pub fn included(source: &str) -> Vec<&'static Header> {
+    let named = |text: &str| -> Vec<&'static Header> {
+        let includes = |name: &str| text.contains(&format!("#include \"{name}\""));
+        HEADERS.iter().filter(|(name, _)| includes(name)).collect()
+    };
+    let mut all = named(source);
+    let mut next = 0;
+    while let Some((_, text)) = all.get(next) {
+        for header in named(text) {
+            if !all.contains(&header) {
+                all.push(header);
+            }
+        }
+        next += 1;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_found_through_those_that_include_them() {
+        let names = |source: &str| included(source).iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        assert_eq!(names("int x;"), [""; 0]);
+        assert_eq!(names("#include \"special.cuh\"\n"), ["special.cuh", "math.cuh", "types.cuh"]);
+    }
+}

@@ -1,6 +1,6 @@
 //! Tensors of the interpreter: numbers in row-major order, wide enough for every dtype.
 
-use gt_ops::{DType, Meta, Scalar, Shape};
+use gt_ops::{DType, Meta, RANK_MAX, Scalar, Shape};
 use half::{bf16, f16};
 
 /// Elements: floats as f64, all others as i64.
@@ -139,19 +139,26 @@ impl Host {
     }
 }
 
+/// A multi-index: an entry for each axis, then zeros.
+pub type MultiIndex = [usize; RANK_MAX];
+
 /// The multi-index of row-major position `at`.
-pub fn index_of(shape: &Shape, mut at: usize) -> Vec<usize> {
-    let mut index = vec![0; shape.rank()];
-    for axis in (0..shape.rank()).rev() {
-        index[axis] = at % shape.dims()[axis];
-        at /= shape.dims()[axis];
+pub fn index_of(shape: &Shape, mut at: usize) -> MultiIndex {
+    let mut index = [0; RANK_MAX];
+    for (axis, size) in shape.dims().iter().enumerate().rev() {
+        index[axis] = at % size;
+        at /= size;
     }
     index
 }
 
 /// The row-major position of `index`.
-pub fn position_of(shape: &Shape, index: &[usize]) -> usize {
-    index.iter().zip(shape.dims()).fold(0, |at, (i, size)| at * size + i)
+pub fn position_of(shape: &Shape, index: &MultiIndex) -> usize {
+    let mut at = 0;
+    for (axis, size) in shape.dims().iter().enumerate() {
+        at = at * size + index[axis];
+    }
+    at
 }
 
 /// The position in `from` that broadcasts to position `at` of `to`.
@@ -159,9 +166,10 @@ pub fn broadcast_position(from: &Shape, to: &Shape, at: usize) -> usize {
     if from == to {
         return at;
     }
-    let index = index_of(to, at);
-    let lead = to.rank() - from.rank();
-    let index: Vec<usize> =
-        from.dims().iter().zip(&index[lead..]).map(|(size, i)| if *size == 1 { 0 } else { *i }).collect();
-    position_of(from, &index)
+    let (index, lead) = (index_of(to, at), to.rank() - from.rank());
+    let mut at = 0;
+    for (axis, size) in from.dims().iter().enumerate() {
+        at = at * size + if *size == 1 { 0 } else { index[lead + axis] };
+    }
+    at
 }

@@ -2,12 +2,13 @@
 //!
 //! For an elementwise op, it evaluates the kernel in the op table with the platform's math functions ([`Std`]).
 
-use super::host::{Data, Host, broadcast_position, index_of, position_of, round, wrap};
+use super::host::{Data, Host, MultiIndex, broadcast_position, index_of, position_of, round, wrap};
 use crate::error::ExecError;
+use gt_ops::instruction::SliceSpec;
 use gt_ops::integers::{Int, KernelBool};
 use gt_ops::math::Std;
 use gt_ops::row::{IntKernel, RealKernel, TestKernel, kernels};
-use gt_ops::{Attrs, Class, DType, Meta, Op, Scalar, for_each_elementwise, philox};
+use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Scalar, for_each_elementwise, philox};
 
 /// An operand of [`interpret`].
 #[derive(Clone, Debug)]
@@ -203,12 +204,7 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
                 OracleOperand::Tensor(source) => source.clone(),
             };
             for i in 0..n {
-                let index: Vec<usize> = index_of(&spec.sizes, i)
-                    .into_iter()
-                    .enumerate()
-                    .map(|(axis, i)| (spec.start[axis] + spec.step[axis] * i as i64) as usize)
-                    .collect();
-                set(&mut result, position_of(&out.shape, &index), &source, i);
+                set(&mut result, position_of(&out.shape, &sliced(spec, index_of(&spec.sizes, i))), &source, i);
             }
             Ok(result)
         }
@@ -314,7 +310,8 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
         (Class::Positions, _) => {
             let mask = inputs[0].tensor();
             let found = (0..mask.len()).filter(|i| mask.int(*i) != 0);
-            let mut places: Vec<i64> = found.flat_map(|i| index_of(&mask.meta.shape, i)).map(|i| i as i64).collect();
+            let index = |i| index_of(&mask.meta.shape, i).into_iter().take(mask.meta.shape.rank());
+            let mut places: Vec<i64> = found.flat_map(index).map(|i| i as i64).collect();
             places.resize(n, 0);
             Ok(Host::ints(*out, places))
         }
@@ -542,7 +539,8 @@ fn set(to: &mut Host, at: usize, from: &Host, i: usize) {
 
 /// For each result, the positions of the elements it is reduced from, in row-major order.
 fn groups(from: &Host, mask: u8, out: &Meta) -> Vec<Vec<usize>> {
-    let mut groups = vec![Vec::new(); out.shape.numel()];
+    let count = out.shape.numel();
+    let mut groups: Vec<Vec<usize>> = (0..count).map(|_| Vec::with_capacity(from.len() / count)).collect();
     let kept: Vec<usize> = (0..from.meta.shape.rank()).filter(|axis| mask >> axis & 1 == 0).collect();
     let dims = from.meta.shape.dims();
     let mut index = vec![0; dims.len()];
@@ -616,6 +614,14 @@ fn reduce(op: Op, from: &Host, mask: u8, out: &Meta) -> Host {
     )
 }
 
+/// The multi-index in a tensor of the element of a slice at `index`.
+fn sliced(spec: &SliceSpec, mut index: MultiIndex) -> MultiIndex {
+    for (axis, at) in index.iter_mut().enumerate().take(spec.sizes.rank()) {
+        *at = (spec.start[axis] + spec.step[axis] * *at as i64) as usize;
+    }
+    index
+}
+
 fn movement(op: Op, from: &Host, attrs: &Attrs, out: &Meta) -> Host {
     let shape = from.meta.shape;
     match (op, attrs) {
@@ -623,18 +629,15 @@ fn movement(op: Op, from: &Host, attrs: &Attrs, out: &Meta) -> Host {
         (Op::Bitcast, _) => Host::from_bytes(*out, &from.to_bytes()),
         (Op::Expand, _) => from.picked(*out, |i| broadcast_position(&shape, &out.shape, i)),
         (Op::Permute, Attrs::Permutation(p)) => from.picked(*out, |i| {
-            let mut index = vec![0; shape.rank()];
-            for (to, i) in index_of(&out.shape, i).into_iter().enumerate() {
-                index[p[to] as usize] = i;
+            let (mut index, permuted) = ([0; RANK_MAX], index_of(&out.shape, i));
+            for axis in 0..shape.rank() {
+                index[p[axis] as usize] = permuted[axis];
             }
             position_of(&shape, &index)
         }),
-        (Op::Slice, Attrs::Slice(spec)) => from.picked(*out, |i| {
-            let index = index_of(&out.shape, i).into_iter().enumerate();
-            let index: Vec<usize> =
-                index.map(|(axis, i)| (spec.start[axis] + spec.step[axis] * i as i64) as usize).collect();
-            position_of(&shape, &index)
-        }),
+        (Op::Slice, Attrs::Slice(spec)) => {
+            from.picked(*out, |i| position_of(&shape, &sliced(spec, index_of(&out.shape, i))))
+        }
         _ => panic!("teach the interpreter to {}", op.name()),
     }
 }
@@ -648,12 +651,11 @@ fn matmul(a: &Host, b: &Host, out: &Meta) -> Host {
         let index = index_of(&out.shape, i);
         let place = |of: &Host, row: usize, column: usize| {
             let own = of.meta.shape.rank() - 2;
-            let mut at: Vec<usize> = index[rank - 2 - own..rank - 2]
-                .iter()
-                .zip(of.meta.shape.dims())
-                .map(|(i, size)| if *size == 1 { 0 } else { *i })
-                .collect();
-            at.extend([row, column]);
+            let mut at = [0; RANK_MAX];
+            for (axis, size) in of.meta.shape.dims()[..own].iter().enumerate() {
+                at[axis] = if *size == 1 { 0 } else { index[rank - 2 - own + axis] };
+            }
+            at[own..own + 2].copy_from_slice(&[row, column]);
             position_of(&of.meta.shape, &at)
         };
         let (first_a, first_b) = (place(a, index[rank - 2], 0), place(b, 0, index[rank - 1]));
@@ -679,7 +681,7 @@ fn affine(input: &Host, weight: &Host, bias: &Host, out: &Meta) -> Host {
 }
 
 /// The position of `index` with its entry along the axis replaced by `at`.
-fn looked_up(op: Op, of: &Host, axis: usize, at: i64, mut index: Vec<usize>) -> Result<usize, ExecError> {
+fn looked_up(op: Op, of: &Host, axis: usize, at: i64, mut index: MultiIndex) -> Result<usize, ExecError> {
     let size = of.meta.shape.dims()[axis];
     let wraps = at < 0 && op.without_wrapping().is_some();
     let place = if wraps { at + size as i64 } else { at };

@@ -1,7 +1,7 @@
 //! A store of images on disk, so that a machine compiles a kernel once.
 
 use super::compiler::Image;
-use crate::headers::{HEADERS, Header};
+use crate::headers::included;
 use gt_backend::ExecError;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -64,25 +64,6 @@ pub(super) fn hash(kind: u8, identity: &str, source: &str) -> u64 {
     hasher.finish()
 }
 
-/// The headers that `source` includes, directly or not.
-fn included(source: &str) -> Vec<&'static Header> {
-    let named = |text: &str| -> Vec<&'static Header> {
-        let includes = |name: &str| text.contains(&format!("#include \"{name}\""));
-        HEADERS.iter().filter(|(name, _)| includes(name)).collect()
-    };
-    let mut all = named(source);
-    let mut next = 0;
-    while let Some((_, text)) = all.get(next) {
-        for header in named(text) {
-            if !all.contains(&header) {
-                all.push(header);
-            }
-        }
-        next += 1;
-    }
-    all
-}
-
 /// A checksum, which finds bytes that a disk has changed.
 pub(super) fn checksum(image: &[u8]) -> [u8; 8] {
     let mut hasher = DefaultHasher::new();
@@ -112,13 +93,6 @@ fn write(folder: &Path, path: &Path, image: &[u8]) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_image_is_of_the_headers_that_its_source_includes() {
-        let names = |source: &str| included(source).iter().map(|(name, _)| *name).collect::<Vec<_>>();
-        assert_eq!(names("int x;"), [""; 0]);
-        assert_eq!(names("#include \"special.cuh\"\n"), ["special.cuh", "math.cuh", "types.cuh"]);
-    }
 
     #[test]
     fn an_image_is_made_once_and_again_if_its_file_is_broken() {

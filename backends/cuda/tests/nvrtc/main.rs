@@ -1,7 +1,21 @@
 //! Every kernel compiles with NVRTC for current devices, on a machine without one: within its budget of registers and
 //! memory, and to the instructions that its source is written for.
+//!
+//! `make kernel-resources` compiles every kernel for the oldest devices and for each architecture of `resources.txt`,
+//! and writes there what kernels take and a digest of the sources of each template. `cargo test` compiles:
+//!
+//! - of a template whose digest is the table's, one kernel of every kind (dtypes) for 8.0 or 9.0, by turns, so that
+//!   another NVRTC or a mistake in the way to it is found;
+//! - a template whose digest is another in full for both, and fails until the table is written again;
+//! - one kernel of every kind for the oldest devices, and fused programs for 9.0.
+//!
+//! All that is compiled is compared with the table, and its instructions with what the kernels claim.
+//!
+//! `GT_KERNELS=NAME` restricts both to the templates whose name begins so. `cargo test` then compiles them in full,
+//! whatever their digest: `GT_KERNELS=` does so with all, after a change to what the tests check.
 #![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
 
+mod digests;
 mod prebuilt;
 mod resources;
 mod sass;
@@ -9,7 +23,7 @@ mod sass;
 use gt_cuda::catalogue::{catalogue, claims};
 use gt_cuda::compile::{Architecture, Nvrtc};
 use gt_cuda::program::{Program, ProgramStep, ProgramValue, Traversal};
-use gt_cuda::template::{KernelKey, images, source};
+use gt_cuda::template::{KernelKey, source};
 use gt_nvidia::NVRTC;
 use gt_ops::{DType, Op};
 use std::num::NonZero;
@@ -76,9 +90,12 @@ fn compile(capability: u32, keys: &[KernelKey]) -> Option<Compiled> {
     Some(made.into_inner().expect("no thread has failed"))
 }
 
-/// Restricts the kernels, while one is being written, to the templates whose name begins with `GT_KERNELS`.
+/// Set, while kernels are being written, to the beginning of the names of their templates.
+const KERNELS_VARIABLE: &str = "GT_KERNELS";
+
+/// Restricts the kernels to the templates whose name begins with `GT_KERNELS`.
 fn asked_for(mut keys: Vec<KernelKey>) -> Vec<KernelKey> {
-    if let Ok(beginning) = std::env::var("GT_KERNELS") {
+    if let Ok(beginning) = std::env::var(KERNELS_VARIABLE) {
         keys.retain(|key| key.template.name.starts_with(&beginning));
     }
     keys
@@ -97,13 +114,27 @@ fn nothing_is_spilled(log: &str, keys: &[KernelKey]) {
 
 const SKIPPED: &str = "skipped: GT_CUDA_LIBRARIES is not set to a folder with NVRTC, as `make test-rust` does";
 
-/// Compiles every kernel for this capability, and checks what came of it.
+/// Asserts what is true of compiled kernels on the devices that their source is written for.
+fn assert_as_written(keys: &[KernelKey], compiled: &Compiled) {
+    nothing_is_spilled(&compiled.log, keys);
+    assert!(compiled.lacking.is_empty(), "{}", compiled.lacking.join("\n"));
+}
+
+/// Compiles kernels for this capability, of every template, and checks what came of them.
 fn every_kernel(capability: u32) {
+    let Some(library) = library() else { return println!("{SKIPPED}") };
     let keys = asked_for(catalogue());
-    let Some(Compiled { log, lacking }) = compile(capability, &keys) else { return println!("{SKIPPED}") };
-    nothing_is_spilled(&log, &keys);
-    assert!(lacking.is_empty(), "{}", lacking.join("\n"));
-    resources::assert_within_budget(capability, &keys, &log);
+    let table = resources::text();
+    let chosen = if std::env::var_os(KERNELS_VARIABLE).is_some() {
+        keys.clone()
+    } else {
+        let found = digests::digests(&digests::compiler(&library), &keys);
+        digests::to_compile(&digests::parse(&table), &found, capability, &keys)
+    };
+    println!("compiled for sm_{capability}: {} of {} kernels", chosen.len(), keys.len());
+    let compiled = compile(capability, &chosen).expect("NVRTC, as before");
+    assert_as_written(&chosen, &compiled);
+    resources::assert_within_budget(&table, capability, &keys, &chosen, &compiled.log);
 }
 
 #[test]
@@ -127,9 +158,7 @@ pub fn without_tensor_cores(mut keys: Vec<KernelKey>) -> Vec<KernelKey> {
 #[test]
 fn a_kernel_of_every_kind_for_the_oldest_devices() {
     let all = asked_for(without_tensor_cores(catalogue()));
-    let firsts: Vec<KernelKey> = images(&all).iter().map(|image| image[0]).collect();
-    let of_each = firsts.chunk_by(|a, b| a.template == b.template && a.dtypes == b.dtypes).map(|alike| alike[0]);
-    if compile(OLDEST, &of_each.collect::<Vec<_>>()).is_none() {
+    if compile(OLDEST, &digests::one_of_every_kind(&all)).is_none() {
         println!("{SKIPPED}");
     }
 }

@@ -1,15 +1,16 @@
 //! The registers and the memory of every kernel, and how many of its threads a multiprocessor holds: a table in git,
-//! `resources.txt`, is the budget.
+//! `resources.txt`, is the budget. The digest of each template, at its end, says which sources the table is of.
 
-use crate::{Compiled, OLDEST, asked_for, catalogue, compile, without_tensor_cores};
+use crate::digests::{self, Digests, TESTED};
+use crate::{OLDEST, asked_for, assert_as_written, catalogue, compile, library, without_tensor_cores};
 use gt_cuda::catalogue::dynamic_shared_bytes;
 use gt_cuda::template::{KernelKey, source};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The architectures of the table, in its order. `cargo test` compiles for the first two, `make kernel-resources` for
-/// all.
+/// The architectures of the table, in its order. `cargo test` compiles for those of [`TESTED`], `make kernel-resources`
+/// for all.
 const CAPABILITIES: [u32; 3] = [80, 90, 100];
 /// Set by `make kernel-resources`, which writes the table.
 const WRITE_VARIABLE: &str = "GT_WRITE_RESOURCES";
@@ -128,17 +129,32 @@ fn line_of(key: &KernelKey, of_template: usize) -> String {
     }
 }
 
-/// The lines of a table of one architecture: the kernels of each, and what they take at most.
-fn lines_of(capability: u32, keys: &[KernelKey], log: &str) -> Lines {
+/// The line of each of these kernels, which are all of their templates.
+fn line_names(keys: &[KernelKey]) -> Vec<String> {
     let mut counts = BTreeMap::new();
     for key in keys {
         *counts.entry(key.template.name).or_insert(0) += 1;
     }
+    keys.iter().map(|key| line_of(key, counts[key.template.name])).collect()
+}
+
+/// The number of kernels of each line.
+fn counts(keys: &[KernelKey]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for line in line_names(keys) {
+        *counts.entry(line).or_insert(0) += 1;
+    }
+    counts
+}
+
+/// The lines of a table of one architecture, of those of the kernels `keys` that were compiled: how many of each were,
+/// and what they take at most.
+fn lines_of(capability: u32, keys: &[KernelKey], compiled: &[KernelKey], log: &str) -> Lines {
+    let names: HashMap<String, String> = keys.iter().map(KernelKey::name).zip(line_names(keys)).collect();
     let mut lines = Lines::new();
-    for (key, resources) in keys.iter().zip(of_log(capability, keys, log)) {
-        let line = line_of(key, counts[key.template.name]);
+    for (key, resources) in compiled.iter().zip(of_log(capability, compiled, log)) {
         let joined = |(count, worst): &mut (usize, Resources)| (*count, *worst) = (*count + 1, worst.worse(resources));
-        lines.entry(line).and_modify(joined).or_insert((1, resources));
+        lines.entry(names[&key.name()].clone()).and_modify(joined).or_insert((1, resources));
     }
     lines
 }
@@ -147,16 +163,22 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvrtc/resources.txt")
 }
 
+/// The table in git.
+pub fn text() -> String {
+    std::fs::read_to_string(path()).expect("resources.txt, which `make kernel-resources` writes")
+}
+
 /// The lines of one architecture, by name.
 type Lines = BTreeMap<String, (usize, Resources)>;
 
-/// The table's text, from the lines of each architecture.
-fn table(architectures: &[Lines; CAPABILITIES.len()]) -> String {
+/// The table's text, from the lines of each architecture and the digests of templates.
+fn table(architectures: &[Lines; CAPABILITIES.len()], of_templates: &Digests) -> String {
     let mut text = String::from(
         "# The most that every kernel takes, by NVRTC 13.0; `make kernel-resources` writes this file. For each\n\
          # architecture: registers of a thread, bytes that it spills, bytes of its stack, bytes of a block's shared\n\
          # memory, and the threads that a multiprocessor holds at the same time, of 2048. A line with several kernels\n\
-         # has the most of each, and the fewest threads.\n",
+         # has the most of each, and the fewest threads. The digests at the end are of each template's sources, with\n\
+         # headers, options and compiler: `cargo test` compiles in full the templates whose digest is another.\n",
     );
     let names: BTreeMap<&String, usize> =
         architectures.iter().flatten().map(|(name, (count, _))| (name, *count)).collect();
@@ -173,7 +195,7 @@ fn table(architectures: &[Lines; CAPABILITIES.len()]) -> String {
         });
         line(name, &count.to_string(), columns);
     }
-    text
+    text + &digests::lines(of_templates)
 }
 
 /// The budget of one architecture.
@@ -185,41 +207,54 @@ fn budget(text: &str, capability: u32) -> Lines {
         let resources = Resources::parse(fields.get(column)?)?;
         Some((name.to_owned(), (count.parse().ok()?, resources)))
     };
-    text.lines().filter(|line| !line.starts_with('#')).filter_map(of_line).collect()
+    text.lines().filter(|line| !line.starts_with('#') && !digests::is_digest(line)).filter_map(of_line).collect()
 }
 
-/// The differences between what kernels take and their budget, a line for each.
-fn differences(text: &str, capability: u32, found: &Lines, is_whole: bool) -> Vec<String> {
+/// The differences between the kernels of each line, those found of them, and their budget, a line for each.
+fn differences(
+    text: &str,
+    capability: u32,
+    counts: &BTreeMap<String, usize>,
+    found: &Lines,
+    is_whole: bool,
+) -> Vec<String> {
     let budget = budget(text, capability);
     let mut differences = Vec::new();
-    for (name, (count, resources)) in found {
-        match budget.get(name) {
-            None => differences.push(format!("{name} has no line")),
-            Some((planned, allowed)) if (planned, allowed) != (count, resources) => differences.push(format!(
-                "{name} on sm_{capability}: {count} kernels take {}, the table has {planned} with {}",
-                resources.text(),
+    for (name, count) in counts {
+        let Some((planned, allowed)) = budget.get(name) else {
+            differences.push(format!("{name} has no line"));
+            continue;
+        };
+        let keeps = found.get(name).is_none_or(|(compiled, resources)| {
+            // Some kernels of a line take no more than all of them.
+            if compiled == count { resources == allowed } else { resources.worse(*allowed) == *allowed }
+        });
+        if planned != count || !keeps {
+            let take = found.get(name).map(|(compiled, resources)| format!(", {compiled} take {}", resources.text()));
+            differences.push(format!(
+                "{name} on sm_{capability}: {count} kernels{}, the table has {planned} with {}",
+                take.unwrap_or_default(),
                 allowed.text()
-            )),
-            Some(_) => {}
+            ));
         }
     }
     if is_whole {
-        let gone = budget.keys().filter(|name| !found.contains_key(*name));
+        let gone = budget.keys().filter(|name| !counts.contains_key(*name));
         differences.extend(gone.map(|name| format!("{name} has a line and is no kernel")));
     }
     differences
 }
 
-/// Asserts that the kernels take what the table says, neither more, nor so much less that the table would allow a
-/// mistake later.
-pub fn assert_within_budget(capability: u32, keys: &[KernelKey], log: &str) {
+/// Asserts that the compiled ones of the kernels `keys` take what the table says, neither more, nor so much less that
+/// the table would allow a mistake later.
+pub fn assert_within_budget(text: &str, capability: u32, keys: &[KernelKey], compiled: &[KernelKey], log: &str) {
     if std::env::var_os(WRITE_VARIABLE).is_some() {
         return;
     }
-    let text = std::fs::read_to_string(path()).expect("resources.txt, which `make kernel-resources` writes");
     // Some kernels of a template, while one is being written, are not all of a line.
     let is_whole = keys.len() == catalogue().len();
-    let differences = differences(&text, capability, &lines_of(capability, keys, log), is_whole);
+    let found = lines_of(capability, keys, compiled, log);
+    let differences = differences(text, capability, &counts(keys), &found, is_whole);
     assert!(
         differences.is_empty(),
         "registers, spilled bytes, stack, shared memory or resident threads of kernels have changed; if that is meant, \
@@ -233,21 +268,28 @@ fn the_table_is_written_where_that_is_asked_for() {
     if std::env::var_os(WRITE_VARIABLE).is_none() {
         return println!("skipped: `make kernel-resources` writes the table");
     }
+    let library = library().expect("NVRTC, in GT_CUDA_LIBRARIES");
     let keys = asked_for(catalogue());
     // Devices of the oldest capability are not in the table, but have every kernel.
     let for_the_oldest = without_tensor_cores(keys.clone());
     if !for_the_oldest.is_empty() {
-        compile(OLDEST, &for_the_oldest).expect("NVRTC, in GT_CUDA_LIBRARIES");
+        compile(OLDEST, &for_the_oldest).expect("NVRTC, as before");
     }
     let is_whole = keys.len() == catalogue().len();
     let before = std::fs::read_to_string(path()).unwrap_or_default();
     let architectures = CAPABILITIES.map(|capability| {
-        let Compiled { log, .. } = compile(capability, &keys).expect("NVRTC, in GT_CUDA_LIBRARIES");
+        let compiled = compile(capability, &keys).expect("NVRTC, as before");
+        // `cargo test` does not compile again what has the digests that are written below.
+        if TESTED.contains(&capability) {
+            assert_as_written(&keys, &compiled);
+        }
         let mut lines = if is_whole { Lines::new() } else { budget(&before, capability) };
-        lines.extend(lines_of(capability, &keys, &log));
+        lines.extend(lines_of(capability, &keys, &keys, &compiled.log));
         lines
     });
-    std::fs::write(path(), table(&architectures)).expect("a folder of this repository");
+    let mut of_templates = if is_whole { Digests::new() } else { digests::parse(&before) };
+    of_templates.extend(digests::digests(&digests::compiler(&library), &keys));
+    std::fs::write(path(), table(&architectures, &of_templates)).expect("a folder of this repository");
 }
 
 #[test]
@@ -269,25 +311,58 @@ fn resident_threads_are_those_of_nvidias_calculator() {
     }
 }
 
-#[test]
-fn a_kernel_beyond_its_budget_is_named() {
-    let key = catalogue()[0];
-    let log = |registers: u32, spilled: u32| {
+/// The log of a compilation of these kernels that all take the same.
+fn log_of(keys: &[KernelKey], registers: u32, spilled: u32) -> String {
+    let of = |key: &KernelKey| {
         format!(
             "ptxas info : Function properties for {}\n    0 bytes stack frame, {spilled} bytes spill stores, 0 bytes spill \
-             loads\nptxas info : Used {registers} registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]",
+             loads\nptxas info : Used {registers} registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]\n",
             key.name()
         )
     };
-    let lines = |registers, spilled| lines_of(90, &[key], &log(registers, spilled));
-    let text = table(&[lines(32, 0), lines(32, 0), lines(32, 0)]);
-    assert_eq!(differences(&text, 90, &lines(32, 0), true), [""; 0]);
+    keys.iter().map(of).collect()
+}
+
+#[test]
+fn a_kernel_beyond_its_budget_is_named() {
+    let keys = &catalogue()[..1];
+    let name = keys[0].name();
+    let lines = |registers, spilled| lines_of(90, keys, keys, &log_of(keys, registers, spilled));
+    let text = table(&[lines(32, 0), lines(32, 0), lines(32, 0)], &Digests::new());
+    let found = |lines: &Lines| differences(&text, 90, &counts(keys), lines, true);
+    assert_eq!(found(&lines(32, 0)), [""; 0]);
     for beyond in [lines(33, 0), lines(32, 8), lines(31, 0)] {
-        let found = differences(&text, 90, &beyond, true);
-        assert!(
-            found.len() == 1 && found[0].starts_with(&format!("{} on sm_90: 1 kernels take ", key.name())),
-            "{found:?}"
-        );
+        let found = found(&beyond);
+        assert!(found.len() == 1 && found[0].starts_with(&format!("{name} on sm_90: 1 kernels, 1 take ")), "{found:?}");
     }
-    assert_eq!(differences(&text, 90, &Lines::new(), true), [format!("{} has a line and is no kernel", key.name())]);
+    // A kernel that was not compiled has its line, and a line its kernel.
+    assert_eq!(found(&Lines::new()), [""; 0]);
+    assert_eq!(
+        differences(&text, 90, &BTreeMap::new(), &Lines::new(), true),
+        [format!("{name} has a line and is no kernel")]
+    );
+    let without = table(&[Lines::new(), Lines::new(), Lines::new()], &Digests::new());
+    assert_eq!(differences(&without, 90, &counts(keys), &Lines::new(), true), [format!("{name} has no line")]);
+}
+
+#[test]
+fn some_kernels_of_a_line_take_at_most_its_figures() {
+    let all = catalogue();
+    let of_elementwise = all.into_iter().filter(|key| key.template.name == "elementwise");
+    let keys: Vec<KernelKey> = of_elementwise.collect();
+    let counts = counts(&keys);
+    let lines = |compiled: &[KernelKey], registers| lines_of(90, &keys, compiled, &log_of(compiled, registers, 0));
+    let whole = lines(&keys, 32);
+    let text = table(&[whole.clone(), whole.clone(), whole], &Digests::new());
+    let found = |compiled: &[KernelKey], registers| differences(&text, 90, &counts, &lines(compiled, registers), true);
+    let (some, line) = (&keys[..1], line_names(&keys)[0].clone());
+    assert!(counts[&line] > 1 && counts[&line] < keys.len());
+    assert_eq!((found(some, 32), found(some, 20)), (vec![], vec![]));
+    assert_eq!(found(some, 33).len(), 1);
+    assert!(found(some, 33)[0].starts_with(&format!("{line} on sm_90: {} kernels, 1 take 33 ", counts[&line])));
+    // All of them take exactly its figures, and are as many as it says.
+    assert_eq!(found(&keys, 20).len(), counts.len());
+    let mut fewer = counts.clone();
+    fewer.insert(line, 1);
+    assert_eq!(differences(&text, 90, &fewer, &Lines::new(), true).len(), 1);
 }

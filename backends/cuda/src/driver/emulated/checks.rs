@@ -49,7 +49,7 @@ impl EmulatedChecks {
                 "-g1",
                 "--param=asan-instrumentation-with-call-threshold=100",
             ],
-            EmulatedChecks::Races => &["-fsanitize=thread", "--param=tsan-distinguish-volatile=1", "-g1", "-O2"],
+            EmulatedChecks::Races => &["-fsanitize=thread", "--param=tsan-distinguish-volatile=1", "-g1"],
         }
     }
 }
