@@ -14,6 +14,9 @@ use half::{bf16, f16};
 
 /// The number of neighbouring scans that proceed together.
 const LANES: usize = 64;
+/// The number of scans along memory that proceed together: each step of a scan waits for the one before, and meanwhile
+/// the processor computes those of the others. More would compete for the sets of L1 where rows are 4 KiB apart.
+const CHAINS: usize = 4;
 /// The number of elements of each scan between two updates of the pace.
 const ROWS: usize = 1 << 10;
 /// The number of elements that a running extreme passes over together if none of them reaches it.
@@ -119,6 +122,11 @@ impl Scan {
                 return;
             }
             let mut at = 0;
+            while !side_by_side && at + CHAINS <= run.len {
+                // SAFETY: the contract is the same, for these scans of the run.
+                unsafe { self.together(run, at, start, &step, &out) };
+                at += CHAINS;
+            }
             while at < run.len {
                 let lanes = if side_by_side { LANES.min(run.len - at) } else { 1 };
                 let from = self.from.get().wrapping_offset(run.offsets[0] + at as isize * across[0]);
@@ -162,6 +170,40 @@ impl Scan {
                 at += lanes;
             }
         });
+    }
+
+    /// [`CHAINS`] scans of a run, from scan `first` on.
+    ///
+    /// # Safety
+    /// Same as for [`Scan::range`], for these scans.
+    #[inline(always)]
+    unsafe fn together<T: Copy, O, S: Copy>(
+        &self,
+        run: Run<2>,
+        first: usize,
+        start: S,
+        step: &impl Fn(S, T, usize) -> S,
+        out: &impl Fn(S) -> O,
+    ) {
+        let across = self.kept.inner_strides();
+        let offset = |side: usize, chain: usize| run.offsets[side] + (first + chain) as isize * across[side];
+        let from: [*mut u8; CHAINS] = std::array::from_fn(|chain| self.from.get().wrapping_offset(offset(0, chain)));
+        let to: [*mut u8; CHAINS] = std::array::from_fn(|chain| self.to.get().wrapping_offset(offset(1, chain)));
+        let (mut states, mut pace) = ([start; CHAINS], Pace::default());
+        for rows in (0..self.count).step_by(ROWS) {
+            pace.advance(ROWS * CHAINS);
+            for i in rows..self.count.min(rows + ROWS) {
+                for chain in 0..CHAINS {
+                    // SAFETY: operand and result are valid for the elements of these scans, and only this call writes
+                    // these results.
+                    unsafe {
+                        let x = from[chain].wrapping_offset(i as isize * self.step[0]).cast::<T>().read();
+                        states[chain] = step(states[chain], x, i);
+                        to[chain].wrapping_offset(i as isize * self.step[1]).cast::<O>().write(out(states[chain]));
+                    }
+                }
+            }
+        }
     }
 
     /// Scans of `COUNT` elements, of which the processor computes several at once as there are no loops within them.
@@ -234,7 +276,9 @@ impl Scan {
     /// Same as for [`Scan::range`].
     unsafe fn sums_of_f32(&self, range: (usize, usize)) {
         #[cfg(target_arch = "x86_64")]
-        if self.level == SimdLevel::Avx512 && self.is_dense::<f32, f32>() && self.count >= avx512::BLOCK {
+        let dense = self.is_dense::<f32, f32>() && self.count >= avx512::BLOCK;
+        #[cfg(target_arch = "x86_64")]
+        if self.level == SimdLevel::Avx512 && dense && range.1 - range.0 < CHAINS {
             let across = self.kept.inner_strides();
             self.kept.for_runs(range.0, range.1, |run| {
                 for row in 0..run.len as isize {
