@@ -1,5 +1,6 @@
 //! Libraries for matrix products: the interface, and cuBLASLt.
 
+mod autotune;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 pub(crate) mod gemm;
