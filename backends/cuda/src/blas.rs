@@ -7,4 +7,4 @@ pub(crate) mod gemm;
 pub(crate) mod lt;
 
 pub use gemm::{Blas, Gemm, GemmMatrix, GemmPointers};
-pub use lt::CublasLt;
+pub use lt::{AUTOTUNE_VARIABLE, CublasLt};

@@ -44,7 +44,6 @@ impl CudaBackend {
             backend.set_graphs(graphs).map_err(|why| OpenError::Refused { ordinal, why })?;
         }
         backend = match CUBLAS_LT.open(Some(version.0), |opened| CublasLt::bind(opened, driver.clone())) {
-            Ok(blas) if switch("GT_CUDA_AUTOTUNE") == Some(false) => backend.with_blas(Box::new(blas)),
             Ok(blas) => backend.with_blas(Box::new(blas.with_autotuning(store))),
             Err(error) => {
                 tracing::warn!(target: "gtd::cuda", %error, "matrices are multiplied by kernels of GT's own, which are slower");

@@ -5,7 +5,7 @@
 use gt_backend::conformance::host::Host;
 use gt_backend::conformance::{self, MEMORY_BYTES, WINDOWS, window_spec};
 use gt_backend::{Backend, BackendFactory, ExecError, HostRange, Input, OpenOptions};
-use gt_cuda::blas::{Blas, CublasLt, Gemm, GemmMatrix, GemmPointers};
+use gt_cuda::blas::{AUTOTUNE_VARIABLE, Blas, CublasLt, Gemm, GemmMatrix, GemmPointers};
 use gt_cuda::catalogue::catalogue;
 use gt_cuda::compile::nvrtc::base_options;
 use gt_cuda::compile::prebuilt::{self, Architecture, ImagePacking, Prebuilt};
@@ -455,6 +455,30 @@ fn without_autotuning_or_for_a_small_product_the_first_algorithm_of_the_heuristi
     let small = RowProduct::new(&cuda, 64);
     small.multiply(&mut blas, 17);
     assert_eq!(library.uses(), [34, 0, 0, 0, 0]);
+}
+
+#[test]
+fn the_variable_switches_autotuning_off_and_no_file_is_read() {
+    const TEST: &str = "the_variable_switches_autotuning_off_and_no_file_is_read";
+    const FOLDER: &str = "GT_TEST_FOLDER";
+    let Some(fake) = Fake::new() else { return };
+    let library = FakeBlas::new(TIMES_NS);
+    let cuda = fake.open();
+    let product = RowProduct::new(&cuda, LARGE);
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let mut blas = library.bind(&cuda).with_autotuning(Store::at(folder));
+        product.multiply(&mut blas, 3);
+        assert_eq!((library.asked(), library.uses()), (1, [3, 0, 0, 0, 0]));
+        return;
+    }
+    let folder = OwnFolder::new("autotuned-before");
+    let mut blas = library.bind(&cuda).with_autotuning(Store::at(&folder.0));
+    product.multiply(&mut blas, 17);
+    assert_eq!((library.uses(), folder.files().len()), ([3, 3, 3, 5, 3], 1));
+    let mut again = Command::new(std::env::current_exe().expect("this program"));
+    again.args(["--exact", TEST]).env(FOLDER, &folder.0).env(AUTOTUNE_VARIABLE, "0");
+    let output = again.output().expect("this program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

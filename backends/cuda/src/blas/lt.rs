@@ -109,6 +109,8 @@ const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
 /// first.
 const IN_COMPUTE_TYPE: u32 = 2;
 
+/// The variable that switches autotuning off.
+pub const AUTOTUNE_VARIABLE: &str = "GT_CUDA_AUTOTUNE";
 /// The workspace of algorithms: the size that NVIDIA recommends for Hopper.
 const WORKSPACE_BYTES: usize = 32 << 20;
 /// The most plans that are cached.
@@ -178,9 +180,13 @@ impl CublasLt {
         Ok(CublasLt { api, handle, driver, workspace: None, plans: HashMap::new(), tuner: None })
     }
 
-    /// The same library, which times its algorithms in use and keeps the fastest ones in `store`.
+    /// The same library, which times its algorithms in use and keeps the fastest ones in `store`, unless
+    /// [`AUTOTUNE_VARIABLE`] is 0.
     #[must_use]
     pub fn with_autotuning(mut self, store: Store) -> CublasLt {
+        if std::env::var(AUTOTUNE_VARIABLE).is_ok_and(|value| value == "0") {
+            return self;
+        }
         // SAFETY: `cublasLtGetVersion` has no arguments.
         let version = unsafe { (self.api.version)() };
         self.tuner = Some(Autotuner::new(self.driver.clone(), store, &format!("cuBLASLt {version}")));
