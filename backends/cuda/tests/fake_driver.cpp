@@ -89,7 +89,7 @@ int fake_retained() { return retained; }
 void fake_refuse_graphs(int refuse) { refused = refuse; }
 unsigned long long fake_graphs() { return graphs.size() + execs.size(); }
 unsigned long long fake_graphs_launched() { return launched; }
-// Events that are not passed yet for who asks, and the number of calls that waited for the device.
+// Controls for tests of timing: a query finds that no event has passed; the number of calls that waited for the device.
 void fake_hold_events(int hold) { late = hold; }
 unsigned long long fake_waits() { return synchronized; }
 

@@ -9,6 +9,7 @@ use super::gemm::Gemm;
 use crate::compile::store::Store;
 use crate::driver::{CudaEvent, CudaStream, Driver, Result};
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -94,6 +95,20 @@ struct TuningTotals {
     /// The time of one use of each product: by its first candidate, and by the chosen one.
     first_ns: u64,
     chosen_ns: u64,
+}
+
+impl fmt::Display for TuningTotals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TuningTotals { trials, improved, .. } = self;
+        let us = |ns: u64| ns as f64 / 1e3;
+        write!(
+            f,
+            "algorithms timed for {trials} kinds of products: {improved} took another than the heuristics' first; one use \
+             of each takes {:.1} µs instead of {:.1} µs",
+            us(self.chosen_ns),
+            us(self.first_ns)
+        )
+    }
 }
 
 /// The events of trials, and the store of their outcomes.
@@ -193,14 +208,7 @@ impl Autotuner {
         if self.totals == logged || when.is_some_and(|when| when.elapsed() < LOGGED_APART) {
             return;
         }
-        let TuningTotals { trials, improved, first_ns, chosen_ns } = self.totals;
-        tracing::info!(
-            target: "gtd::cuda",
-            "algorithms timed for {trials} kinds of products: {improved} took another than the heuristics' first; one use \
-             of each takes {:.1} µs instead of {:.1} µs",
-            chosen_ns as f64 / 1e3,
-            first_ns as f64 / 1e3,
-        );
+        tracing::info!(target: "gtd::cuda", "{}", self.totals);
         self.logged = (self.totals, Some(Instant::now()));
     }
 }
@@ -216,6 +224,7 @@ impl Drop for Autotuner {
 mod tests {
     use super::super::gemm::GemmMatrix;
     use super::*;
+    use crate::driver::emulated::Emulated;
     use gt_ops::DType;
 
     fn product(m: u64, n: u64, k: u64) -> Gemm {
@@ -245,6 +254,23 @@ mod tests {
         let complete: Vec<bool> = turns.iter().zip(times).map(|(turn, ns)| trial.measured(*turn, ns)).collect();
         assert_eq!(complete, [[false; 8].as_slice(), &[true]].concat());
         assert_eq!((trial.fastest(), trial.next()), (1, None));
+    }
+
+    #[test]
+    fn the_totals_say_how_many_products_were_timed_and_what_that_gained() {
+        let mut tuner = Autotuner::new(Arc::new(Emulated::new(1 << 20)), Store::default(), "a library");
+        for (gemm, times) in [(product(512, 512, 512), [40_000, 30_000]), (product(512, 512, 1024), [50_000, 60_000])] {
+            let mut trial = Trial::new(&gemm, 2).expect("a large product");
+            for (candidate, ns) in times.into_iter().enumerate() {
+                trial.measured(candidate, ns);
+            }
+            tuner.choose(&gemm, &[[1; 64], [2; 64]], &trial);
+        }
+        assert_eq!(
+            tuner.totals.to_string(),
+            "algorithms timed for 2 kinds of products: 1 took another than the heuristics' first; one use of each takes \
+             80.0 µs instead of 90.0 µs"
+        );
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Its matrices are column-major: `out = a b` in rows is `outᵀ = bᵀ aᵀ` in columns, so our right operand is its A, and
 //! a matrix with contiguous rows is not transposed. The algorithm is cached by [`Gemm`]: the first that its heuristics
-//! name or, with autotuning, the one that was fastest in use. A bias or an activation would be an attribute of the operation (`CUBLASLT_MATMUL_DESC_EPILOGUE`) and one more field of
-//! [`Gemm`].
+//! name or, with autotuning, the one that was fastest in use. An activation would be an attribute of the operation, as
+//! a bias is (`CUBLASLT_MATMUL_DESC_EPILOGUE`), and one more field of [`Gemm`].
 
 use super::autotune::{AlgorithmBytes, Autotuner, CANDIDATES_MAX, Trial};
 use super::gemm::{Blas, Gemm, GemmMatrix, GemmPointers};
@@ -274,8 +274,8 @@ impl Blas for CublasLt {
             }
             let mut tuner = self.tuner.as_mut().filter(|_| timed.is_some());
             let begun = tuner.as_mut().map(|tuner| tuner.begins(stream)).transpose()?;
-            // SAFETY: the descriptors describe this product, `pointers` are valid by the contract of `multiply`, and the
-            // library reads the factors and the algorithm during the call.
+            // SAFETY: the descriptors describe this product, `pointers` are valid by the contract of `multiply`, and
+            // the library reads the factors and the algorithm during the call.
             let status = unsafe {
                 (self.api.matmul)(
                     self.handle,
@@ -488,8 +488,8 @@ impl LtFunctions {
         }
         let [layout_a, layout_b, layout_out] = layouts;
         let (mut choices, mut found) = (vec![Choice::default(); most], 0);
-        // SAFETY: all descriptors are alive; the function writes at most `most` results to `choices`, which has as many,
-        // and their number to a local.
+        // SAFETY: all descriptors are alive; the function writes at most `most` results to `choices`, which has this
+        // length, and their number to a local.
         let status = unsafe {
             (self.heuristic)(
                 library,
