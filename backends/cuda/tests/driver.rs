@@ -290,13 +290,16 @@ impl FakeBlas {
         [0, 1, 2, 3, 4].map(|algorithm| uses(algorithm))
     }
 
-    /// Makes an algorithm fail, though the heuristics name it.
-    fn fail(&self, algorithm: i32) {
-        // SAFETY: `fake_fail` takes an `int` and returns nothing.
-        unsafe { self.library.get::<extern "C" fn(i32)>(b"fake_fail").expect("a function")(algorithm) };
+    /// Makes an algorithm fail with a status of cuBLASLt's, though the heuristics name it.
+    fn fail(&self, algorithm: i32, status: i32) {
+        // SAFETY: `fake_fail` takes two `int`s and returns nothing.
+        unsafe { self.library.get::<extern "C" fn(i32, i32)>(b"fake_fail").expect("a function")(algorithm, status) };
     }
 }
 
+/// `CUBLAS_STATUS_NOT_SUPPORTED` and `CUBLAS_STATUS_ALLOC_FAILED`.
+const CUBLAS_NOT_SUPPORTED: i32 = 15;
+const CUBLAS_ALLOC_FAILED: i32 = 3;
 /// Times of which the fourth is the least.
 const TIMES_NS: [i64; 5] = [50_000, 40_000, 30_000, 20_000, 60_000];
 /// The rows and columns of a matrix that is large enough for its products with a row to be timed.
@@ -501,10 +504,26 @@ fn an_algorithm_that_fails_ends_the_timing_with_the_first_that_does_not() {
     let cuda = fake.open();
     let mut blas = library.bind(&cuda).with_autotuning(Store::default());
     let product = RowProduct::new(&cuda, LARGE);
-    library.fail(2);
+    library.fail(2, CUBLAS_NOT_SUPPORTED);
     product.multiply(&mut blas, 5);
     assert_eq!(library.uses(), [4, 1, 0, 0, 0]);
     assert!(blas.is_settled(&product.gemm));
+}
+
+#[test]
+fn a_product_that_finds_no_memory_is_timed_when_it_comes_again() {
+    let Some(fake) = Fake::new() else { return };
+    let library = FakeBlas::new(TIMES_NS);
+    let cuda = fake.open();
+    let mut blas = library.bind(&cuda).with_autotuning(Store::default());
+    let product = RowProduct::new(&cuda, LARGE);
+    library.fail(0, CUBLAS_ALLOC_FAILED);
+    // SAFETY: the pointers are memory of the sizes that `gemm` describes, apart from each other.
+    let refused = unsafe { blas.multiply(&product.gemm, product.pointers, product.stream, false) };
+    assert_eq!(refused, Err(DriverError::OutOfMemory));
+    library.fail(-1, 0);
+    product.multiply(&mut blas, 16);
+    assert_eq!(library.uses(), [3, 3, 3, 4, 3]);
 }
 
 #[test]

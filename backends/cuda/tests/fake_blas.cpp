@@ -55,7 +55,7 @@ static long alive, heuristics, products, biases, asked;
 // The virtual time of each algorithm, nanoseconds, the products that it computed, and the one that fails.
 static long long times_ns[8];
 static long uses[8];
-static int failing = -1;
+static int failing = -1, failure;
 
 template <class T>
 static cublasStatus_t take(T* into, const void* value, size_t bytes) {
@@ -85,7 +85,7 @@ long fake_biases() { return biases; }
 long fake_asked() { return asked; }
 long fake_uses(int algorithm) { return uses[algorithm]; }
 void fake_time(int algorithm, long long ns) { times_ns[algorithm] = ns, uses[algorithm] = 0, asked = 0, failing = -1; }
-void fake_fail(int algorithm) { failing = algorithm; }
+void fake_fail(int algorithm, int status) { failing = algorithm, failure = status; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { alive++; *handle = (cublasLtHandle_t)&alive; return result(0); }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { alive--; return result((void*)handle == &alive ? 0 : NOT_INITIALIZED); }
@@ -170,7 +170,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     if (get(alpha, o->scale, 0) != 1 || get(beta, o->scale, 0) != 0) return result(INVALID);
     const auto number = algorithm->data[4];
     if (number > 7) return result(INVALID);
-    if (int(number) == failing) return result(UNSUPPORTED);
+    if (int(number) == failing) return result(failure);
     products++;
     uses[number]++;
     Operation operation_now = *o;

@@ -60,6 +60,11 @@ impl Trial {
         })
     }
 
+    /// Takes back the last use, which was not issued.
+    pub fn withdraw(&mut self) {
+        self.issued -= 1;
+    }
+
     /// Notes a time. Returns whether the trial is complete.
     pub fn measured(&mut self, candidate: usize, ns: u64) -> bool {
         if let Some(least) = self.ns.get_mut(candidate) {
@@ -246,6 +251,9 @@ mod tests {
     #[test]
     fn candidates_take_turns_and_the_fastest_stays() {
         let mut trial = Trial::new(&product(512, 512, 512), 3).expect("a large product");
+        // A use that fails is repeated.
+        assert_eq!(trial.next(), Some(0));
+        trial.withdraw();
         let turns: Vec<usize> = std::iter::from_fn(|| trial.next()).collect();
         assert_eq!(turns, [0, 1, 2, 0, 1, 2, 0, 1, 2]);
         assert_eq!(trial.fastest(), 0);

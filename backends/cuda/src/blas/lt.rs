@@ -154,6 +154,11 @@ impl LtPlan {
         self.choices.iter().map(bytes).collect()
     }
 
+    /// Lets the next use time the candidate of a use that failed.
+    fn repeat_use(&mut self) {
+        self.trial.iter_mut().for_each(Trial::withdraw);
+    }
+
     /// Removes an algorithm that the library refused, and ends the trial. Returns whether another is left.
     fn refused(&mut self, choice: usize) -> bool {
         self.choices.remove(choice);
@@ -296,12 +301,17 @@ impl Blas for CublasLt {
                     stream.0 as usize as *mut c_void,
                 )
             };
+            if let (Some(tuner), Some(begun)) = (tuner, begun) {
+                if status == SUCCESS {
+                    tuner.ends(gemm, which, begun, stream)?;
+                } else {
+                    tuner.withdraw(begun);
+                    self.plans.get_mut(gemm).into_iter().flatten().for_each(LtPlan::repeat_use);
+                }
+            }
             if status == NOT_SUPPORTED {
                 // The heuristics may name an algorithm that fails. If no other is left, the plan is dropped, and the
                 // product goes to GT's kernels.
-                if let (Some(tuner), Some(begun)) = (tuner, begun) {
-                    tuner.withdraw(begun);
-                }
                 if let Some(Some(plan)) = self.plans.get_mut(gemm)
                     && !plan.refused(which)
                     && let Some(Some(plan)) = self.plans.insert(*gemm, None)
@@ -310,11 +320,7 @@ impl Blas for CublasLt {
                 }
                 continue;
             }
-            self.api.check("cublasLtMatmul", status)?;
-            if let (Some(tuner), Some(begun)) = (tuner, begun) {
-                tuner.ends(gemm, which, begun, stream)?;
-            }
-            return Ok(true);
+            return self.api.check("cublasLtMatmul", status).map(|()| true);
         }
     }
 
