@@ -254,6 +254,8 @@ impl Backend for CudaBackend {
         enqueue: &mut dyn FnMut(DeviceBuffers) -> Result<()>,
     ) -> Result<()> {
         self.straightened = None;
+        // Copies that several devices compute should have the same bits.
+        self.launches.stop_tuning().map_err(failed)?;
         self.progress.next().map_err(failed)?;
         self.give_to_link(link, input, output, enqueue)
     }

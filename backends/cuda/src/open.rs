@@ -28,7 +28,7 @@ impl CudaBackend {
         let free = crate::driver::Driver::free_bytes(&cuda).map_err(|why| OpenError::Refused { ordinal, why })?;
         let memory_bytes_limit = memory_bytes_limit.unwrap_or(usize::MAX).min(free - RESERVE_BYTES.min(free / 2));
         let driver = Arc::new(cuda);
-        let mut backend = CudaBackend::new(driver.clone(), Box::new(compiler), store, memory_bytes_limit)
+        let mut backend = CudaBackend::new(driver.clone(), Box::new(compiler), store.clone(), memory_bytes_limit)
             .map_err(|why| OpenError::Refused { ordinal, why })?;
         if let Some(prebuilt) = Prebuilt::installed(capability, version, &base_options()) {
             backend = backend.with_prebuilt(prebuilt);
@@ -44,7 +44,7 @@ impl CudaBackend {
             backend.set_graphs(graphs).map_err(|why| OpenError::Refused { ordinal, why })?;
         }
         backend = match CUBLAS_LT.open(Some(version.0), |opened| CublasLt::bind(opened, driver.clone())) {
-            Ok(blas) => backend.with_blas(Box::new(blas)),
+            Ok(blas) => backend.with_blas(Box::new(blas.with_autotuning(store))),
             Err(error) => {
                 tracing::warn!(target: "gtd::cuda", %error, "matrices are multiplied by kernels of GT's own, which are slower");
                 backend

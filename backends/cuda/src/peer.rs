@@ -82,12 +82,14 @@ impl CudaBackend {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blas::{Blas, Gemm, GemmPointers};
+    use crate::driver::CudaStream;
     use crate::driver::emulated::Emulated;
     use crate::index::tests::{add_one, backend_on, read, upload};
     use gt_backend::Backend;
     use gt_backend::{EnqueuedTransfer, ExecError};
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
     /// A group without other devices: a transfer's output is twice its input.
     #[derive(Default)]
@@ -158,6 +160,38 @@ mod tests {
         let again = device.moved(&moved);
         assert_eq!(read(&mut device.backend, &again), Ok(vec![8, 12]));
         assert_eq!(device.done(), 2);
+    }
+
+    /// A library that computes nothing, and the switch by which it is told to time no more algorithms.
+    struct TimedBlas(Arc<AtomicBool>);
+
+    impl Blas for TimedBlas {
+        unsafe fn multiply(
+            &mut self,
+            _: &Gemm,
+            _: GemmPointers,
+            _: CudaStream,
+            _: bool,
+        ) -> crate::driver::Result<bool> {
+            Ok(false)
+        }
+
+        fn stop_tuning(&mut self) -> bool {
+            !self.0.swap(true, Relaxed)
+        }
+    }
+
+    #[test]
+    fn a_worker_that_takes_part_in_a_move_times_no_algorithms_any_more() {
+        let mut device = Device::new();
+        let has_stopped = Arc::new(AtomicBool::new(false));
+        device.backend.launches.set_blas(Box::new(TimedBlas(has_stopped.clone())));
+        let x = upload(&mut device.backend, &[1, 2]);
+        let computed = add_one(&mut device.backend, &x);
+        assert!(!has_stopped.load(Relaxed));
+        let moved = device.moved(&computed);
+        assert!(has_stopped.load(Relaxed));
+        assert_eq!(read(&mut device.backend, &moved), Ok(vec![4, 6]));
     }
 
     #[test]

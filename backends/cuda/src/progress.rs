@@ -1,7 +1,7 @@
 //! Progress of the device: which steps are done, how far the worker may run ahead, and how long the device computes.
 //!
-//! Issued work is counted in steps. Events in the stream, called points, tell which steps are done. No other file
-//! asks for events in the compute stream, or makes other streams wait for it.
+//! Issued work is counted in steps. Events in the stream, called points, tell which steps are done. Other files
+//! record events in the compute stream only to time products and kernels, and none makes other streams wait for it.
 
 use crate::driver::{CudaEvent, CudaStream, Driver, Result};
 use std::collections::{HashSet, VecDeque};

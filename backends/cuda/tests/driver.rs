@@ -5,7 +5,7 @@
 use gt_backend::conformance::host::Host;
 use gt_backend::conformance::{self, MEMORY_BYTES, WINDOWS, window_spec};
 use gt_backend::{Backend, BackendFactory, ExecError, HostRange, Input, OpenOptions};
-use gt_cuda::blas::CublasLt;
+use gt_cuda::blas::{AUTOTUNE_VARIABLE, Blas, CublasLt, Gemm, GemmMatrix, GemmPointers};
 use gt_cuda::catalogue::catalogue;
 use gt_cuda::compile::nvrtc::base_options;
 use gt_cuda::compile::prebuilt::{self, Architecture, ImagePacking, Prebuilt};
@@ -13,7 +13,7 @@ use gt_cuda::compile::{Compiler, Image, Store};
 use gt_cuda::dnn::Cudnn;
 use gt_cuda::driver::cuda::{CudaDriver, OpenError};
 use gt_cuda::driver::emulated::{Gxx, is_available, test_store};
-use gt_cuda::driver::{DriverError, Grid};
+use gt_cuda::driver::{CudaStream, DriverError, Grid};
 use gt_cuda::graphs::{Graphs, Limits};
 use gt_cuda::template::{KernelKey, source, together};
 use gt_cuda::{CudaBackend, Driver, EmulatedCudaFactory};
@@ -65,6 +65,7 @@ impl Fake {
         let library = unsafe { libloading::Library::new(&path) }.expect("a library");
         let fake = Fake { path, library, _turn: turn };
         fake.set("fake_lose", 0);
+        fake.set("fake_hold_events", 0);
         fake.set("fake_without_pools", 0);
         fake.set("fake_refuse_graphs", 0);
         Some(fake)
@@ -167,6 +168,12 @@ fn only_events_made_for_it_tell_the_time() {
     let Some(fake) = Fake::new() else { return };
     let cuda = fake.open();
     let (from, to, plain) = (cuda.new_timer().unwrap(), cuda.new_timer().unwrap(), cuda.new_event().unwrap());
+    let stream = cuda.new_stream().expect("a stream");
+    let memory = cuda.allocate(256, stream).expect("memory");
+    cuda.record(from, stream).expect("an event");
+    // SAFETY: `memory` was allocated with 256 bytes, and nothing uses it after `free`.
+    unsafe { cuda.fill(memory, 1, 256, stream).and_then(|()| cuda.free(memory, stream)) }.expect("done");
+    cuda.record(to, stream).expect("an event");
     assert_eq!(cuda.elapsed_ns(from, to), Ok(1_500_000));
     assert!(matches!(cuda.elapsed_ns(from, plain), Err(DriverError::Failed { call: "cuEventElapsedTime", .. })));
     [from, to, plain].into_iter().for_each(|event| cuda.drop_event(event));
@@ -245,6 +252,320 @@ fn what_repeats_is_captured_and_given_back() {
         drop(backend);
         assert_eq!(fake.get("fake_graphs"), 0);
     }
+}
+
+/// The fake cuBLASLt, whose algorithms take these virtual nanoseconds; the heuristics name them in this order.
+struct FakeBlas {
+    path: PathBuf,
+    library: libloading::Library,
+}
+
+impl FakeBlas {
+    fn new(times_ns: [i64; 5]) -> FakeBlas {
+        let path = compile("fake_blas");
+        // SAFETY: the library is compiled from `fake_blas.cpp`, which has no initialisers with preconditions.
+        let library = unsafe { libloading::Library::new(&path) }.expect("a library");
+        for (algorithm, ns) in (0..).zip(times_ns) {
+            // SAFETY: `fake_time` takes an `int` and a `long long`, and returns nothing.
+            unsafe { library.get::<extern "C" fn(i32, i64)>(b"fake_time").expect("a function")(algorithm, ns) };
+        }
+        FakeBlas { path, library }
+    }
+
+    fn bind(&self, cuda: &Arc<CudaDriver>) -> CublasLt {
+        let bind = |opened| CublasLt::bind(opened, cuda.clone());
+        CUBLAS_LT.open_first(std::slice::from_ref(&self.path), bind).expect("the fake")
+    }
+
+    /// The number of algorithms that the last call of the heuristics asked for.
+    fn asked(&self) -> i64 {
+        // SAFETY: `fake_asked` takes nothing and returns a `long`, 64 bits here.
+        unsafe { self.library.get::<extern "C" fn() -> i64>(b"fake_asked").expect("a function")() }
+    }
+
+    /// The products that each algorithm has computed.
+    fn uses(&self) -> [i64; 5] {
+        // SAFETY: `fake_uses` takes an `int` and returns a `long`, 64 bits here.
+        let uses = unsafe { self.library.get::<extern "C" fn(i32) -> i64>(b"fake_uses").expect("a function") };
+        [0, 1, 2, 3, 4].map(|algorithm| uses(algorithm))
+    }
+
+    /// Makes an algorithm fail with a status of cuBLASLt's, though the heuristics name it.
+    fn fail(&self, algorithm: i32, status: i32) {
+        // SAFETY: `fake_fail` takes two `int`s and returns nothing.
+        unsafe { self.library.get::<extern "C" fn(i32, i32)>(b"fake_fail").expect("a function")(algorithm, status) };
+    }
+}
+
+/// `CUBLAS_STATUS_NOT_SUPPORTED` and `CUBLAS_STATUS_ALLOC_FAILED`.
+const CUBLAS_NOT_SUPPORTED: i32 = 15;
+const CUBLAS_ALLOC_FAILED: i32 = 3;
+/// Times of which the fourth is the least.
+const TIMES_NS: [i64; 5] = [50_000, 40_000, 30_000, 20_000, 60_000];
+/// The rows and columns of a matrix that is large enough for its products with a row to be timed.
+const LARGE: u64 = 1536;
+
+/// One row times a square matrix of f32, with operands and result in memory of the fake device.
+struct RowProduct {
+    cuda: Arc<CudaDriver>,
+    stream: CudaStream,
+    gemm: Gemm,
+    pointers: GemmPointers,
+}
+
+impl RowProduct {
+    fn new(cuda: &Arc<CudaDriver>, size: u64) -> RowProduct {
+        let stream = cuda.new_stream().expect("a stream");
+        let side = GemmMatrix { turned: false, step: size, batch_step: 0, alignment: 256 };
+        let (dtype, out_dtype, tf32, m, n, k) = (DType::F32, DType::F32, false, 1, size, size);
+        let gemm = Gemm { dtype, out_dtype, tf32, m, n, k, batches: 1, out: side, a: side, b: side, bias: None };
+        let [out, a, b] = [size, size, size * size].map(|elements| {
+            let memory = cuda.allocate(4 * elements as usize, stream).expect("memory");
+            // SAFETY: `memory` was just allocated with this size, and the fake fills it at once.
+            unsafe { cuda.fill(memory, 0, 4 * elements as usize, stream) }.expect("filled");
+            memory
+        });
+        RowProduct { cuda: cuda.clone(), stream, gemm, pointers: GemmPointers { out, a, b, bias: 0 } }
+    }
+
+    fn multiply(&self, blas: &mut CublasLt, times: usize) {
+        for _ in 0..times {
+            // SAFETY: the pointers are memory of the sizes that `gemm` describes, apart from each other.
+            let done = unsafe { blas.multiply(&self.gemm, self.pointers, self.stream, false) };
+            assert_eq!(done, Ok(true));
+        }
+    }
+}
+
+impl Drop for RowProduct {
+    fn drop(&mut self) {
+        for memory in [self.pointers.out, self.pointers.a, self.pointers.b] {
+            // SAFETY: `new` allocated the memory, and the fake does all work at once.
+            unsafe { self.cuda.free(memory, self.stream) }.expect("freed");
+        }
+    }
+}
+
+/// A folder of this test's own, which is removed with its files.
+struct OwnFolder(PathBuf);
+
+impl OwnFolder {
+    fn new(name: &str) -> OwnFolder {
+        let folder = std::env::temp_dir().join(format!("gt-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        OwnFolder(folder)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.0).expect("a folder");
+        entries.map(|entry| entry.expect("a file").path()).collect()
+    }
+}
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_first_uses_of_a_product_time_five_algorithms_and_the_fastest_is_kept_on_disk() {
+    let Some(fake) = Fake::new() else { return };
+    let library = FakeBlas::new(TIMES_NS);
+    let (cuda, folder) = (fake.open(), OwnFolder::new("autotuned"));
+    let open = || library.bind(&cuda).with_autotuning(Store::at(&folder.0));
+    let product = RowProduct::new(&cuda, LARGE);
+    let (waits, held) = (fake.get("fake_waits"), fake.get("fake_held"));
+    let mut first = open();
+    product.multiply(&mut first, 15);
+    assert_eq!((library.asked(), library.uses()), (5, [3, 3, 3, 3, 3]));
+    assert!(!first.is_settled(&product.gemm));
+    product.multiply(&mut first, 2);
+    assert_eq!(library.uses(), [3, 3, 3, 5, 3]);
+    assert!(first.is_settled(&product.gemm));
+    // A second worker reads the choice.
+    let mut second = open();
+    product.multiply(&mut second, 2);
+    assert_eq!(library.uses(), [3, 3, 3, 7, 3]);
+    assert_eq!(fake.get("fake_waits"), waits, "nothing waits for the device");
+    // A damaged file is timed and written again.
+    let files = folder.files();
+    assert_eq!(files.len(), 1);
+    std::fs::write(&files[0], b"half").expect("a file of ours");
+    let mut third = open();
+    product.multiply(&mut third, 16);
+    assert_eq!(library.uses(), [6, 6, 6, 11, 6]);
+    let mut fourth = open();
+    product.multiply(&mut fourth, 1);
+    assert_eq!(library.uses(), [6, 6, 6, 12, 6]);
+    // So is a whole file that names an algorithm of another product.
+    let aligned = |side: GemmMatrix| GemmMatrix { alignment: 16, ..side };
+    let other = Gemm { a: aligned(product.gemm.a), ..product.gemm };
+    let other = std::mem::ManuallyDrop::new(RowProduct { gemm: other, cuda: cuda.clone(), ..product });
+    other.multiply(&mut fourth, 16);
+    let foreign = folder.files().into_iter().find(|file| *file != files[0]).expect("a second file");
+    std::fs::copy(foreign, &files[0]).expect("a file of ours");
+    let before = library.uses();
+    let mut fifth = open();
+    product.multiply(&mut fifth, 16);
+    assert_eq!(library.uses(), [before[0] + 3, before[1] + 3, before[2] + 3, before[3] + 4, before[4] + 3]);
+    drop([first, second, third, fourth, fifth]);
+    assert_eq!(fake.get("fake_held"), held, "no event is left behind");
+}
+
+#[test]
+fn uses_that_the_device_has_not_reached_are_not_waited_for_and_a_capture_times_nothing() {
+    let Some(fake) = Fake::new() else { return };
+    let library = FakeBlas::new(TIMES_NS);
+    let cuda = fake.open();
+    let mut blas = library.bind(&cuda).with_autotuning(Store::default());
+    let product = RowProduct::new(&cuda, LARGE);
+    let captured = |blas: &mut CublasLt| {
+        let side = cuda.new_stream().expect("a stream");
+        cuda.begin_capture(side).expect("a capture");
+        // SAFETY: the pointers are memory of the sizes that `gemm` describes, and the graph is never launched.
+        let done = unsafe { blas.multiply(&product.gemm, product.pointers, side, true) };
+        cuda.drop_graph(cuda.end_capture(side).expect("a graph"));
+        assert_eq!(done, Ok(true));
+    };
+    product.multiply(&mut blas, 3);
+    // The best of the candidates that were timed so far.
+    captured(&mut blas);
+    assert_eq!(library.uses(), [1, 2, 1, 0, 0]);
+    let waits = fake.get("fake_waits");
+    fake.set("fake_hold_events", 1);
+    product.multiply(&mut blas, 14);
+    blas.let_go().expect("a fake device");
+    assert!(!blas.is_settled(&product.gemm));
+    assert_eq!(library.uses(), [3, 6, 3, 3, 3]);
+    fake.set("fake_hold_events", 0);
+    blas.let_go().expect("a fake device");
+    assert!(blas.is_settled(&product.gemm));
+    captured(&mut blas);
+    assert_eq!((library.uses(), fake.get("fake_waits")), ([3, 6, 3, 4, 3], waits));
+}
+
+#[test]
+fn without_autotuning_or_for_a_small_product_the_first_algorithm_of_the_heuristics_computes() {
+    let Some(fake) = Fake::new() else { return };
+    let library = FakeBlas::new(TIMES_NS);
+    let cuda = fake.open();
+    let mut blas = library.bind(&cuda);
+    let large = RowProduct::new(&cuda, LARGE);
+    large.multiply(&mut blas, 17);
+    assert_eq!((library.asked(), library.uses()), (1, [17, 0, 0, 0, 0]));
+    let mut blas = blas.with_autotuning(Store::default());
+    let small = RowProduct::new(&cuda, 64);
+    small.multiply(&mut blas, 17);
+    assert_eq!(library.uses(), [34, 0, 0, 0, 0]);
+}
+
+#[test]
+fn the_variable_switches_autotuning_off_and_no_file_is_read() {
+    const TEST: &str = "the_variable_switches_autotuning_off_and_no_file_is_read";
+    const FOLDER: &str = "GT_TEST_FOLDER";
+    let Some(fake) = Fake::new() else { return };
+    let library = FakeBlas::new(TIMES_NS);
+    let cuda = fake.open();
+    let product = RowProduct::new(&cuda, LARGE);
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let mut blas = library.bind(&cuda).with_autotuning(Store::at(folder));
+        product.multiply(&mut blas, 3);
+        assert_eq!((library.asked(), library.uses()), (1, [3, 0, 0, 0, 0]));
+        return;
+    }
+    let folder = OwnFolder::new("autotuned-before");
+    let mut blas = library.bind(&cuda).with_autotuning(Store::at(&folder.0));
+    product.multiply(&mut blas, 17);
+    assert_eq!((library.uses(), folder.files().len()), ([3, 3, 3, 5, 3], 1));
+    let mut again = Command::new(std::env::current_exe().expect("this program"));
+    again.args(["--exact", TEST]).env(FOLDER, &folder.0).env(AUTOTUNE_VARIABLE, "0");
+    let output = again.output().expect("this program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_costs_the_file_and_not_the_choice() {
+    let Some(fake) = Fake::new() else { return };
+    let library = FakeBlas::new(TIMES_NS);
+    let (cuda, file) = (fake.open(), OwnFolder::new("no-folder"));
+    std::fs::write(&file.0, b"a file").expect("a folder for temporary files");
+    let mut blas = library.bind(&cuda).with_autotuning(Store::at(file.0.join("kernels")));
+    let product = RowProduct::new(&cuda, LARGE);
+    product.multiply(&mut blas, 17);
+    assert_eq!(library.uses(), [3, 3, 3, 5, 3]);
+    std::fs::remove_file(&file.0).expect("a file of ours");
+}
+
+#[test]
+fn an_algorithm_that_fails_ends_the_timing_with_the_first_that_does_not() {
+    let Some(fake) = Fake::new() else { return };
+    let library = FakeBlas::new(TIMES_NS);
+    let cuda = fake.open();
+    let mut blas = library.bind(&cuda).with_autotuning(Store::default());
+    let product = RowProduct::new(&cuda, LARGE);
+    library.fail(2, CUBLAS_NOT_SUPPORTED);
+    product.multiply(&mut blas, 5);
+    assert_eq!(library.uses(), [4, 1, 0, 0, 0]);
+    assert!(blas.is_settled(&product.gemm));
+}
+
+#[test]
+fn a_product_that_finds_no_memory_is_timed_when_it_comes_again() {
+    let Some(fake) = Fake::new() else { return };
+    let library = FakeBlas::new(TIMES_NS);
+    let cuda = fake.open();
+    let mut blas = library.bind(&cuda).with_autotuning(Store::default());
+    let product = RowProduct::new(&cuda, LARGE);
+    library.fail(0, CUBLAS_ALLOC_FAILED);
+    // SAFETY: the pointers are memory of the sizes that `gemm` describes, apart from each other.
+    let refused = unsafe { blas.multiply(&product.gemm, product.pointers, product.stream, false) };
+    assert_eq!(refused, Err(DriverError::OutOfMemory));
+    library.fail(-1, 0);
+    product.multiply(&mut blas, 16);
+    assert_eq!(library.uses(), [3, 3, 3, 4, 3]);
+}
+
+#[test]
+fn a_worker_that_moves_tensors_between_devices_computes_by_the_heuristics_again() {
+    let Some(fake) = Fake::new() else { return };
+    let library = FakeBlas::new(TIMES_NS);
+    let cuda = fake.open();
+    let mut blas = library.bind(&cuda).with_autotuning(Store::default());
+    let product = RowProduct::new(&cuda, LARGE);
+    product.multiply(&mut blas, 17);
+    assert!(blas.stop_tuning() && !blas.stop_tuning());
+    product.multiply(&mut blas, 1);
+    assert_eq!(library.uses(), [4, 3, 3, 5, 3]);
+}
+
+#[test]
+fn a_graph_is_made_of_a_product_once_its_algorithm_is_chosen() {
+    let Some(fake) = Fake::new() else { return };
+    let library = FakeBlas::new(TIMES_NS);
+    let cuda = fake.open();
+    let blas = library.bind(&cuda).with_autotuning(Store::default());
+    let mut backend = backend(cuda).with_blas(Box::new(blas));
+    let limits = Limits { shortest: 2, first: 2, longest: 4, ..Limits::default() };
+    backend.set_graphs(Graphs::Repeated(limits)).expect("a fake device");
+    let meta = |dims: &[usize]| Meta::new(Shape::new(dims).expect("a shape"), DType::F32);
+    let (row, matrix) = (meta(&[1, LARGE as usize]), meta(&[LARGE as usize; 2]));
+    let [a, b] = [row, matrix].map(|meta| backend.allocate(&meta).expect("memory"));
+    let multiply = |backend: &mut CudaBackend| {
+        let inputs = [Input::Tensor(&a), Input::Tensor(&b)];
+        backend.execute(Op::Matmul, &inputs, &Attrs::None, &row, 0).map(drop).expect("a product");
+    };
+    for _ in 0..15 {
+        multiply(&mut backend);
+    }
+    assert_eq!((backend.launch_counts().made, library.uses()), (0, [3, 3, 3, 3, 3]));
+    for _ in 0..25 {
+        multiply(&mut backend);
+    }
+    let counts = backend.launch_counts();
+    assert!(counts.made > 0 && counts.in_graphs > 10, "{counts:?}");
+    let uses = library.uses();
+    assert_eq!([uses[0], uses[1], uses[2], uses[4]], [3; 4]);
 }
 
 /// The fake cuDNN, and a function that calls one of its functions that count.

@@ -51,7 +51,11 @@ static cublasStatus_t result(int status) { return cublasStatus_t(status); }
 struct Operation { int compute, scale, transposed[2]; uint32_t epilogue; const void* bias; };
 struct Layout { int type; uint64_t rows, columns; int64_t step; int32_t batches; int64_t batch_step; };
 struct Preference { uint64_t workspace; uint32_t schemes, alignment[4]; };
-static long alive, heuristics, products, biases;
+static long alive, heuristics, products, biases, asked;
+// The virtual time of each algorithm, nanoseconds, the products that it computed, and the one that fails.
+static long long times_ns[8];
+static long uses[8];
+static int failing = -1, failure;
 
 template <class T>
 static cublasStatus_t take(T* into, const void* value, size_t bytes) {
@@ -78,6 +82,10 @@ long fake_alive() { return alive; }
 long fake_heuristics() { return heuristics; }
 long fake_products() { return products; }
 long fake_biases() { return biases; }
+long fake_asked() { return asked; }
+long fake_uses(int algorithm) { return uses[algorithm]; }
+void fake_time(int algorithm, long long ns) { times_ns[algorithm] = ns, uses[algorithm] = 0, asked = 0, failing = -1; }
+void fake_fail(int algorithm, int status) { failing = algorithm, failure = status; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { alive++; *handle = (cublasLtHandle_t)&alive; return result(0); }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { alive--; return result((void*)handle == &alive ? 0 : NOT_INITIALIZED); }
@@ -120,7 +128,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     if (which >= 5 && which <= 8) return take(&p->alignment[int(which) - 5], value, bytes);
     return result(INVALID);
 }
-// The algorithm records the alignments that it relies on, and requires a workspace.
+// An algorithm records the alignments that it relies on and its number, and requires a workspace.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a,
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
@@ -135,9 +143,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     auto o = (Operation*)operation;
     if (o->epilogue != 1 && (o->epilogue != 4 || !o->bias)) return result(INVALID);
     *found = !(mnk[2] == 1 && A->type == 2) && !(o->epilogue == 4 && A->type == 1);
-    results[0] = {};
-    for (int i = 0; i < 4; i++) results[0].algo.data[i] = p->alignment[i];
-    results[0].workspaceSize = p->workspace / 2;
+    asked = wanted;
+    *found *= wanted < 8 ? wanted : 8;
+    for (int j = 0; j < *found; j++) {
+        results[j] = {};
+        for (int i = 0; i < 4; i++) results[j].algo.data[i] = p->alignment[i];
+        results[j].algo.data[4] = uint64_t(j);
+        results[j].workspaceSize = p->workspace / 2;
+    }
     return result(*found ? 0 : UNSUPPORTED);
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void* alpha, const void* a,
@@ -155,7 +168,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     biases += o->epilogue == 4;
     if (!workspace || workspace_bytes < 16 << 20) return result(INVALID);
     if (get(alpha, o->scale, 0) != 1 || get(beta, o->scale, 0) != 0) return result(INVALID);
+    const auto number = algorithm->data[4];
+    if (number > 7) return result(INVALID);
+    if (int(number) == failing) return result(failure);
     products++;
+    uses[number]++;
     Operation operation_now = *o;
     Layout layouts[3] = {*A, *B, *D};
     const uint64_t m = mnk[0], n = mnk[1], k = mnk[2];
@@ -175,7 +192,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                     if (o->epilogue == 4) sum += get(o->bias, D->type, i);
                     put(d, D->type, at(D, batch, i, j, 0), sum);
                 }
-    });
+    }, times_ns[number]);
     return result(0);
 }
 }

@@ -41,10 +41,10 @@ typedef struct CUgraphExec_st* CUgraphExec;
 #endif
 
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
-enum { ALREADY_REGISTERED = 712, NOT_REGISTERED = 713, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+enum { ALREADY_REGISTERED = 712, NOT_REGISTERED = 713, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600 };
 enum { CAPTURE_UNSUPPORTED = 900, ILLEGAL_STATE = 401 };
 
-struct Event { bool timed; };
+struct Event { bool timed; bool recorded; long long at_ns; };
 struct Host { size_t bytes; bool registered; };
 static const size_t MEMORY_BYTES = size_t(2) << 30;
 static int sticky, retained, initialized, pools = 1;
@@ -55,7 +55,8 @@ static std::map<char*, Host> host;
 static std::set<void*> streams, modules;
 struct Graph { std::vector<std::function<void()>> work; };
 static std::set<Graph*> graphs, execs;
-static long launched, refused;
+static long launched, refused, synchronized;
+static int late;
 static std::map<void*, Event> events;
 static thread_local CUcontext current;
 
@@ -88,6 +89,9 @@ int fake_retained() { return retained; }
 void fake_refuse_graphs(int refuse) { refused = refuse; }
 unsigned long long fake_graphs() { return graphs.size() + execs.size(); }
 unsigned long long fake_graphs_launched() { return launched; }
+// Controls for tests of timing: a query finds that no event has passed; the number of calls that waited for the device.
+void fake_hold_events(int hold) { late = hold; }
+unsigned long long fake_waits() { return synchronized; }
 
 CUresult cuInit(unsigned flags) { initialized = 1; return result(flags ? INVALID_VALUE : 0); }
 CUresult cuDriverGetVersion(int* version) { *version = 13000; return result(0); }
@@ -142,7 +146,7 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
     streams.insert(*stream);
     return result(flags == 1 ? 0 : INVALID_VALUE);
 }
-CUresult cuStreamSynchronize(CUstream stream) { NEEDS_OWN_STREAM(stream); return result(0); }
+CUresult cuStreamSynchronize(CUstream stream) { NEEDS_OWN_STREAM(stream); synchronized++; return result(0); }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     NEEDS_OWN_STREAM(stream);
     return result(flags == 0 && events.count(event) ? 0 : INVALID_HANDLE);
@@ -150,18 +154,25 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
 CUresult cuEventCreate(CUevent* event, unsigned flags) {
     NEEDS_CONTEXT;
     *event = (CUevent)std::malloc(1);
-    events[*event] = {flags == 0};
+    events[*event] = {flags == 0, false, 0};
     return result(flags == 0 || flags == 2 ? 0 : INVALID_VALUE);
 }
 CUresult cuEventDestroy_v2(CUevent event) { NEEDS_CONTEXT; return result(events.erase(event) ? 0 : INVALID_HANDLE); }
-CUresult cuEventRecord(CUevent event, CUstream stream) { NEEDS_OWN_STREAM(stream); return result(events.count(event) ? 0 : INVALID_HANDLE); }
-CUresult cuEventQuery(CUevent event) { NEEDS_CONTEXT; return result(events.count(event) ? 0 : INVALID_HANDLE); }
-CUresult cuEventSynchronize(CUevent event) { NEEDS_CONTEXT; return result(events.count(event) ? 0 : INVALID_HANDLE); }
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    NEEDS_OWN_STREAM(stream);
+    if (!events.count(event)) return result(INVALID_HANDLE);
+    events[event].recorded = true;
+    events[event].at_ns = ((FakeStream*)stream)->now_ns;
+    return result(0);
+}
+CUresult cuEventQuery(CUevent event) { NEEDS_CONTEXT; return result(!events.count(event) ? INVALID_HANDLE : late ? NOT_READY : 0); }
+CUresult cuEventSynchronize(CUevent event) { NEEDS_CONTEXT; synchronized++; return result(events.count(event) ? 0 : INVALID_HANDLE); }
 #undef cuEventElapsedTime
 CUresult cuEventElapsedTime(float* milliseconds, CUevent from, CUevent to) {
     NEEDS_CONTEXT;
-    *milliseconds = 1.5f;
-    bool timed = events.count(from) && events.count(to) && events[from].timed && events[to].timed;
+    bool timed = events.count(from) && events.count(to) && events[from].timed && events[to].timed &&
+                 events[from].recorded && events[to].recorded;
+    if (timed) *milliseconds = float(events[to].at_ns - events[from].at_ns) / 1e6f;
     return result(timed ? 0 : INVALID_HANDLE);
 }
 

@@ -66,7 +66,11 @@ def _positive(num: int) -> int:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Requests deterministic results, which every operation gives in any case."""
+    """Requests deterministic results, which operations give in any case, except for the first products on a GPU.
+
+    There the first uses of a large matrix product time its algorithms, which may differ in the last bits, unless `gtd`
+    runs with `GT_CUDA_AUTOTUNE=0`.
+    """
     _settings.update(deterministic=bool(mode), warn_only=bool(warn_only))
 
 

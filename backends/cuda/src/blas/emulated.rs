@@ -23,7 +23,7 @@ impl EmulatedBlas {
 }
 
 impl Blas for EmulatedBlas {
-    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: GemmPointers, stream: CudaStream) -> Result<bool> {
+    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: GemmPointers, stream: CudaStream, _: bool) -> Result<bool> {
         let gemm = *gemm;
         let sides = [(&gemm.out, gemm.m, gemm.n), (&gemm.a, gemm.m, gemm.k), (&gemm.b, gemm.k, gemm.n)];
         for ((side, rows, columns), pointer) in sides.into_iter().zip([pointers.out, pointers.a, pointers.b]) {

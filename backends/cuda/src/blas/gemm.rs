@@ -61,12 +61,37 @@ pub struct GemmPointers {
 /// A library that multiplies matrices of floats.
 pub trait Blas: Send {
     /// Enqueues the product on the stream. Returns false, and enqueues nothing, if the library does not support the
-    /// product.
+    /// product. `is_captured` says that the stream captures the product for a graph, so that it may not be timed.
     ///
     /// # Errors
     /// Those of the driver and of the library.
     ///
     /// # Safety
     /// As for [`crate::driver::Driver::launch`]; the result overlaps no operand.
-    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: GemmPointers, stream: CudaStream) -> Result<bool>;
+    unsafe fn multiply(
+        &mut self,
+        gemm: &Gemm,
+        pointers: GemmPointers,
+        stream: CudaStream,
+        is_captured: bool,
+    ) -> Result<bool>;
+
+    /// Whether later products of this kind will be computed by the same algorithm as the next one.
+    fn is_settled(&self, _gemm: &Gemm) -> bool {
+        true
+    }
+
+    /// Reads the measurements that are done, and logs them; called when no more work comes for now.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn let_go(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Computes each later product by the algorithm that any process with this library chooses on such a device.
+    /// Returns whether that may be another algorithm than before.
+    fn stop_tuning(&mut self) -> bool {
+        false
+    }
 }

@@ -1,11 +1,13 @@
 //! cuBLASLt.
 //!
 //! Its matrices are column-major: `out = a b` in rows is `outᵀ = bᵀ aᵀ` in columns, so our right operand is its A, and
-//! a matrix with contiguous rows is not transposed. The algorithm that its heuristics choose is cached by [`Gemm`]. A
-//! bias or an activation would be an attribute of the operation (`CUBLASLT_MATMUL_DESC_EPILOGUE`) and one more field of
-//! [`Gemm`].
+//! a matrix with contiguous rows is not transposed. The algorithm is cached by [`Gemm`]: the first that its heuristics
+//! name or, with autotuning, the one that was fastest in use. An activation would be an attribute of the operation, as
+//! a bias is (`CUBLASLT_MATMUL_DESC_EPILOGUE`), and one more field of [`Gemm`].
 
+use super::autotune::{AlgorithmBytes, Autotuner, CANDIDATES_MAX, Trial};
 use super::gemm::{Blas, Gemm, GemmMatrix, GemmPointers};
+use crate::compile::store::Store;
 use crate::driver::{CudaStream, DevicePtr, Driver, DriverError, Result};
 use gt_nvidia::Opened;
 use gt_ops::DType;
@@ -107,6 +109,8 @@ const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
 /// first.
 const IN_COMPUTE_TYPE: u32 = 2;
 
+/// The variable that switches autotuning off.
+pub const AUTOTUNE_VARIABLE: &str = "GT_CUDA_AUTOTUNE";
 /// The workspace of algorithms: the size that NVIDIA recommends for Hopper.
 const WORKSPACE_BYTES: usize = 32 << 20;
 /// The most plans that are cached.
@@ -121,16 +125,46 @@ pub struct CublasLt {
     workspace: Option<(DevicePtr, CudaStream)>,
     /// Plans by product; `None` where the library has no algorithm.
     plans: HashMap<Gemm, Option<LtPlan>>,
+    /// The autotuner; without one, the heuristics' first algorithm computes each product.
+    tuner: Option<Autotuner>,
 }
 
 // SAFETY: any thread may use a handle of cuBLASLt, one at a time, and `multiply` takes `&mut self`.
 unsafe impl Send for CublasLt {}
 
-/// A plan: the operation, the layouts of A, B and D, and the algorithm.
+/// A plan: the operation, the layouts of A, B and D, and the algorithms.
 struct LtPlan {
     operation: Handle,
     layouts: [Handle; 3],
-    choice: Choice,
+    /// The heuristics' algorithms, best first; never empty.
+    choices: Vec<Choice>,
+    /// The algorithm of uses that no trial times.
+    chosen: usize,
+    trial: Option<Trial>,
+}
+
+impl LtPlan {
+    fn candidates(&self) -> Vec<AlgorithmBytes> {
+        let bytes = |choice: &Choice| {
+            let mut bytes = [0; size_of::<AlgorithmBytes>()];
+            let words = choice.algorithm.0.iter().map(|word| word.to_le_bytes());
+            bytes.chunks_exact_mut(8).zip(words).for_each(|(place, word)| place.copy_from_slice(&word));
+            bytes
+        };
+        self.choices.iter().map(bytes).collect()
+    }
+
+    /// Lets the next use time the candidate of a use that failed.
+    fn repeat_use(&mut self) {
+        self.trial.iter_mut().for_each(Trial::withdraw);
+    }
+
+    /// Removes an algorithm that the library refused, and ends the trial. Returns whether another is left.
+    fn refused(&mut self, choice: usize) -> bool {
+        self.choices.remove(choice);
+        (self.chosen, self.trial) = (0, None);
+        !self.choices.is_empty()
+    }
 }
 
 impl CublasLt {
@@ -148,7 +182,56 @@ impl CublasLt {
         // SAFETY: `cublasLtGetVersion` has no arguments.
         let version = unsafe { (api.version)() };
         tracing::debug!(target: "gtd::cuda", version, path = %api.path.display(), "multiplies with cuBLASLt");
-        Ok(CublasLt { api, handle, driver, workspace: None, plans: HashMap::new() })
+        Ok(CublasLt { api, handle, driver, workspace: None, plans: HashMap::new(), tuner: None })
+    }
+
+    /// The same library, which times its algorithms in use and keeps the fastest ones in `store`, unless
+    /// [`AUTOTUNE_VARIABLE`] is 0.
+    #[must_use]
+    pub fn with_autotuning(mut self, store: Store) -> CublasLt {
+        if std::env::var(AUTOTUNE_VARIABLE).is_ok_and(|value| value == "0") {
+            return self;
+        }
+        // SAFETY: `cublasLtGetVersion` has no arguments.
+        let version = unsafe { (self.api.version)() };
+        self.tuner = Some(Autotuner::new(self.driver.clone(), store, &format!("cuBLASLt {version}")));
+        self
+    }
+
+    /// Makes the plan of a product.
+    fn add_plan(&mut self, gemm: &Gemm, bias: DevicePtr) -> Result<()> {
+        if self.plans.len() >= PLANS_MAX {
+            self.plans.drain().filter_map(|(_, plan)| plan).for_each(|plan| self.api.give_back(&plan));
+            self.tuner.iter_mut().for_each(Autotuner::forget);
+        }
+        let candidates = if self.tuner.is_some() { CANDIDATES_MAX } else { 1 };
+        let mut plan = self.api.plan(self.handle, gemm, bias, candidates)?;
+        if let (Some(plan), Some(tuner)) = (&mut plan, &self.tuner)
+            && let Some(trial) = Trial::new(gemm, plan.choices.len())
+        {
+            match tuner.kept(gemm, &plan.candidates()) {
+                Some(kept) => plan.chosen = kept,
+                None => plan.trial = Some(trial),
+            }
+        }
+        self.plans.insert(*gemm, plan);
+        Ok(())
+    }
+
+    /// Reads the timers that have passed, and ends the trials that are complete.
+    fn read_timers(&mut self) -> Result<()> {
+        let Some(tuner) = &mut self.tuner else { return Ok(()) };
+        while let Some((gemm, candidate, ns)) = tuner.passed()? {
+            let Some(Some(plan)) = self.plans.get_mut(&gemm) else { continue };
+            let Some(mut trial) = plan.trial.take() else { continue };
+            if trial.measured(candidate, ns) {
+                plan.chosen = tuner.choose(&gemm, &plan.candidates(), &trial);
+            } else {
+                plan.chosen = trial.fastest();
+                plan.trial = Some(trial);
+            }
+        }
+        Ok(())
     }
 
     fn workspace(&mut self, stream: CudaStream) -> Result<DevicePtr> {
@@ -162,62 +245,103 @@ impl CublasLt {
 }
 
 impl Blas for CublasLt {
-    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: GemmPointers, stream: CudaStream) -> Result<bool> {
+    unsafe fn multiply(
+        &mut self,
+        gemm: &Gemm,
+        pointers: GemmPointers,
+        stream: CudaStream,
+        is_captured: bool,
+    ) -> Result<bool> {
         let GemmPointers { out, a, b, bias } = pointers;
         self.driver.enter()?;
         if !self.plans.contains_key(gemm) {
-            if self.plans.len() >= PLANS_MAX {
-                self.plans.drain().filter_map(|(_, plan)| plan).for_each(|plan| self.api.give_back(&plan));
-            }
-            let plan = self.api.plan(self.handle, gemm, bias)?;
-            self.plans.insert(*gemm, plan);
+            self.add_plan(gemm, bias)?;
         }
-        let needed = self.plans.get(gemm).and_then(Option::as_ref).map_or(0, |plan| plan.choice.workspace_bytes);
-        let workspace = if needed > 0 { self.workspace(stream)? } else { 0 };
-        let Some(Some(plan)) = self.plans.get(gemm) else { return Ok(false) };
+        if !is_captured && !self.is_settled(gemm) {
+            self.read_timers()?;
+        }
         // The factors alpha and beta, in the compute type.
         let (one, zero) = ((1f32, 1f64), (0f32, 0f64));
         let scale = |of: &(f32, f64)| -> *const c_void {
             if gemm.dtype == DType::F64 { (&raw const of.1).cast() } else { (&raw const of.0).cast() }
         };
         let at = |address: DevicePtr| address as usize as *mut c_void;
-        let [layout_a, layout_b, layout_out] = plan.layouts;
-        if gemm.bias.is_some() {
-            self.api.set_bias(plan.operation, bias)?;
-        }
-        // SAFETY: the descriptors describe this product, `pointers` are valid by the contract of `multiply`, and the
-        // library reads the factors during the call.
-        let status = unsafe {
-            (self.api.matmul)(
-                self.handle,
-                plan.operation,
-                scale(&one),
-                at(b),
-                layout_a,
-                at(a),
-                layout_b,
-                scale(&zero),
-                at(out),
-                layout_out,
-                at(out),
-                layout_out,
-                &raw const plan.choice.algorithm,
-                at(workspace),
-                if needed > 0 { WORKSPACE_BYTES } else { 0 },
-                stream.0 as usize as *mut c_void,
-            )
-        };
-        match status {
-            // The heuristics may choose an algorithm that fails: the plan is dropped, and the product goes to GT's
-            // kernels.
-            NOT_SUPPORTED => {
-                if let Some(Some(plan)) = self.plans.insert(*gemm, None) {
+        loop {
+            let Some(Some(plan)) = self.plans.get_mut(gemm) else { return Ok(false) };
+            let timed = plan.trial.as_mut().filter(|_| !is_captured).and_then(Trial::next);
+            let which = timed.unwrap_or(plan.chosen);
+            let algorithm = plan.choices[which].algorithm;
+            let (operation, [layout_a, layout_b, layout_out]) = (plan.operation, plan.layouts);
+            let needs_workspace = plan.choices.iter().any(|choice| choice.workspace_bytes > 0);
+            let workspace = if needs_workspace { self.workspace(stream)? } else { 0 };
+            if gemm.bias.is_some() {
+                self.api.set_bias(operation, bias)?;
+            }
+            let mut tuner = self.tuner.as_mut().filter(|_| timed.is_some());
+            let begun = tuner.as_mut().map(|tuner| tuner.begins(stream)).transpose()?;
+            // SAFETY: the descriptors describe this product, `pointers` are valid by the contract of `multiply`, and
+            // the library reads the factors and the algorithm during the call.
+            let status = unsafe {
+                (self.api.matmul)(
+                    self.handle,
+                    operation,
+                    scale(&one),
+                    at(b),
+                    layout_a,
+                    at(a),
+                    layout_b,
+                    scale(&zero),
+                    at(out),
+                    layout_out,
+                    at(out),
+                    layout_out,
+                    &raw const algorithm,
+                    at(workspace),
+                    if needs_workspace { WORKSPACE_BYTES } else { 0 },
+                    stream.0 as usize as *mut c_void,
+                )
+            };
+            if let (Some(tuner), Some(begun)) = (tuner, begun) {
+                if status == SUCCESS {
+                    tuner.ends(gemm, which, begun, stream)?;
+                } else {
+                    tuner.withdraw(begun);
+                    self.plans.get_mut(gemm).into_iter().flatten().for_each(LtPlan::repeat_use);
+                }
+            }
+            if status == NOT_SUPPORTED {
+                // The heuristics may name an algorithm that fails. If no other is left, the plan is dropped, and the
+                // product goes to GT's kernels.
+                if let Some(Some(plan)) = self.plans.get_mut(gemm)
+                    && !plan.refused(which)
+                    && let Some(Some(plan)) = self.plans.insert(*gemm, None)
+                {
                     self.api.give_back(&plan);
                 }
-                Ok(false)
+                continue;
             }
-            status => self.api.check("cublasLtMatmul", status).map(|()| true),
+            return self.api.check("cublasLtMatmul", status).map(|()| true);
         }
+    }
+
+    fn is_settled(&self, gemm: &Gemm) -> bool {
+        self.plans.get(gemm).is_none_or(|plan| plan.as_ref().is_none_or(|plan| plan.trial.is_none()))
+    }
+
+    fn let_go(&mut self) -> Result<()> {
+        self.read_timers()?;
+        self.tuner.iter_mut().for_each(Autotuner::log);
+        Ok(())
+    }
+
+    fn stop_tuning(&mut self) -> bool {
+        if self.tuner.take().is_none() {
+            return false;
+        }
+        for plan in self.plans.values_mut().flatten() {
+            (plan.chosen, plan.trial) = (0, None);
+        }
+        true
     }
 }
 
@@ -324,9 +448,9 @@ impl LtFunctions {
         self.set("cublasLtMatmulDescSetAttribute", self.operation_set, operation, BIAS_POINTER, bias)
     }
 
-    /// The library's plan for a product; none if it has no algorithm. The library derives the alignment of the bias
-    /// from its address.
-    fn plan(&self, library: Handle, gemm: &Gemm, bias: DevicePtr) -> Result<Option<LtPlan>> {
+    /// The library's plan for a product, with this many algorithms at most; none if it has no algorithm. The library
+    /// derives the alignment of the bias from its address.
+    fn plan(&self, library: Handle, gemm: &Gemm, bias: DevicePtr, most: usize) -> Result<Option<LtPlan>> {
         let (compute, scale) = compute_type(gemm);
         let (Some(dtype), Some(out_dtype)) = (data_type(gemm.dtype), data_type(gemm.out_dtype)) else {
             return Ok(None);
@@ -369,9 +493,9 @@ impl LtFunctions {
             self.set(prefer, self.preference_set, preference, attribute, side.alignment)?;
         }
         let [layout_a, layout_b, layout_out] = layouts;
-        let (mut choice, mut found) = (Choice::default(), 0);
-        // SAFETY: all descriptors are alive; the function writes at most one result and the number of results, to
-        // locals.
+        let (mut choices, mut found) = (vec![Choice::default(); most], 0);
+        // SAFETY: all descriptors are alive; the function writes at most `most` results to `choices`, which has this
+        // length, and their number to a local.
         let status = unsafe {
             (self.heuristic)(
                 library,
@@ -381,19 +505,21 @@ impl LtFunctions {
                 layout_out,
                 layout_out,
                 preference,
-                1,
-                &raw mut choice,
+                most as c_int,
+                choices.as_mut_ptr(),
                 &raw mut found,
             )
         };
         drop(preferences);
-        if status == NOT_SUPPORTED || (status == SUCCESS && (found == 0 || choice.state != SUCCESS)) {
+        choices.truncate(usize::try_from(found).unwrap_or(0));
+        choices.retain(|choice| choice.state == SUCCESS);
+        if status == NOT_SUPPORTED || (status == SUCCESS && choices.is_empty()) {
             tracing::debug!(target: "gtd::cuda", ?gemm, "cuBLASLt has no algorithm");
             return Ok(None);
         }
         self.check("cublasLtMatmulAlgoGetHeuristic", status)?;
         parts.made.clear();
-        Ok(Some(LtPlan { operation, layouts, choice }))
+        Ok(Some(LtPlan { operation, layouts, choices, chosen: 0, trial: None }))
     }
 
     fn give_back(&self, plan: &LtPlan) {

@@ -1,4 +1,4 @@
-//! A store of images on disk, so that a machine compiles a kernel once.
+//! A store of images on disk, so that a machine compiles a kernel once, and of the algorithms that it chose by timing.
 
 use super::compiler::Image;
 use crate::headers::included;
@@ -7,9 +7,9 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks by hash, held while an image is compiled.
+/// Locks by hash, held while an image is compiled or bytes are written.
 static MAKING: [Mutex<()>; 16] = [const { Mutex::new(()) }; 16];
 
 /// A folder of images, named by the hash of source and compiler; without a folder, nothing is stored.
@@ -37,22 +37,44 @@ impl Store {
         make: impl FnOnce() -> Result<Image, ExecError>,
     ) -> Result<Image, ExecError> {
         let Some(folder) = &self.folder else { return make() };
-        let path = folder.join(format!("{:016x}{:016x}", hash(1, identity, source), hash(2, identity, source)));
-        if let Some(image) = read(&path) {
+        if let Some(image) = self.get(identity, source) {
             return Ok(image);
         }
         // A second thread that wants the same image waits for the first.
-        let making = &MAKING[hash(3, identity, source) as usize % MAKING.len()];
-        let _alone = making.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(image) = read(&path) {
+        let _alone = alone(identity, source);
+        if let Some(image) = self.get(identity, source) {
             return Ok(image);
         }
         let image = make()?;
-        if let Err(error) = write(folder, &path, &image) {
+        if let Err(error) = write(folder, &path(folder, identity, source), &image) {
             tracing::warn!(target: "gtd::cuda", folder = %folder.display(), %error, "a compiled kernel could not be kept");
         }
         Ok(image)
     }
+
+    /// The bytes that were stored last for this identity and source; none if there are none, or the file is damaged.
+    pub fn get(&self, identity: &str, source: &str) -> Option<Image> {
+        read(&path(self.folder.as_ref()?, identity, source))
+    }
+
+    /// Stores bytes for this identity and source.
+    ///
+    /// # Errors
+    /// Those of the file system; an older file stays as it was.
+    pub fn put(&self, identity: &str, source: &str, bytes: &[u8]) -> std::io::Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let _alone = alone(identity, source);
+        write(folder, &path(folder, identity, source), bytes)
+    }
+}
+
+/// Makes this thread the only one of the process that writes the file of this identity and source.
+fn alone(identity: &str, source: &str) -> MutexGuard<'static, ()> {
+    MAKING[hash(3, identity, source) as usize % MAKING.len()].lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn path(folder: &Path, identity: &str, source: &str) -> PathBuf {
+    folder.join(format!("{:016x}{:016x}", hash(1, identity, source), hash(2, identity, source)))
 }
 
 /// A hash of everything that an image depends on. Hashes of different kinds are independent.
@@ -112,6 +134,24 @@ mod tests {
             fs::write(entry.unwrap().path(), b"half").unwrap();
         }
         assert_eq!((get("sm_90", "a"), made.get()), (b"a".to_vec(), 4));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn two_writers_at_once_leave_one_whole_file() {
+        let folder = std::env::temp_dir().join(format!("gt-store-two-{}", std::process::id()));
+        let store = Store::at(&folder);
+        let written = [[1; 64], [2; 64]];
+        std::thread::scope(|scope| {
+            for bytes in &written {
+                scope.spawn(|| (0..50).for_each(|_| Store::at(&folder).put("a device", "a", bytes).unwrap()));
+            }
+            for _ in 0..200 {
+                assert!(store.get("a device", "a").is_none_or(|read| written.iter().any(|bytes| bytes[..] == read)));
+            }
+        });
+        assert!(store.get("a device", "a").is_some() && store.get("another device", "a").is_none());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         fs::remove_dir_all(folder).unwrap();
     }
 }

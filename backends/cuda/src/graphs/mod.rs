@@ -179,6 +179,19 @@ impl Launches {
         self.state().libraries.blas = Some(blas);
     }
 
+    /// [`Blas::stop_tuning`].
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn stop_tuning(&self) -> Result<()> {
+        let mut state = self.alive()?;
+        if state.libraries.blas.as_mut().is_some_and(|blas| blas.stop_tuning()) {
+            self.issue_all(&mut state)?;
+            self.forget(&mut state);
+        }
+        Ok(())
+    }
+
     /// Whether a library for matrix products is set.
     pub fn has_blas(&self) -> bool {
         self.state().libraries.blas.is_some()
@@ -242,6 +255,9 @@ impl Launches {
         let mut state = self.alive()?;
         if let Graphs::Timed = state.graphs {
             state.times.show(&*self.driver, self.stream)?;
+        }
+        if let Some(blas) = &mut state.libraries.blas {
+            blas.let_go()?;
         }
         if state.counts != state.logged.0 && state.logged.1.elapsed() >= LOGGED_APART {
             let LaunchCounts { single, graphs, in_graphs, made } = state.counts;
@@ -499,6 +515,10 @@ impl Launches {
     }
 
     fn make(&self, state: &mut GraphsState, steps: Vec<(u64, Kept)>, limits: &Limits) -> Result<()> {
+        // A graph launches the algorithms of its capture for good, and its products are not timed any more.
+        if !steps.iter().all(|(_, kept)| kept.is_settled(&state.libraries)) {
+            return Ok(());
+        }
         let Some(credit) = state.credit.checked_sub((steps.len() + CREDIT_PER_GRAPH) * SINGLES_PER_CREDIT) else {
             return Ok(());
         };
@@ -531,11 +551,13 @@ impl Launches {
 
     fn captured(&self, state: &mut GraphsState, steps: &[(u64, Kept)]) -> Result<CudaGraph> {
         self.driver.begin_capture(self.side)?;
+        state.libraries.capturing = true;
         let issue = |(_, kept): &(u64, Kept)| {
             // SAFETY: the stream captures the work; it runs only when a graph is launched after it was submitted again.
             unsafe { kept.issue(&*self.driver, &mut state.libraries, self.side) }
         };
         let issued = steps.iter().try_for_each(issue);
+        state.libraries.capturing = false;
         let graph = self.driver.end_capture(self.side);
         if let (Err(_), Ok(graph)) = (&issued, &graph) {
             self.driver.drop_graph(*graph);

@@ -12,6 +12,8 @@ pub struct Libraries {
     pub blas: Option<Box<dyn Blas>>,
     /// The library for convolutions.
     pub dnn: Option<Box<dyn Dnn>>,
+    /// Whether work is being captured.
+    pub capturing: bool,
 }
 
 /// One call that enqueues work.
@@ -79,7 +81,7 @@ impl GraphWork<'_> {
                 GraphWork::Fill { to, byte, bytes } => driver.fill(to, byte, bytes, stream),
                 GraphWork::Copy { to, from, bytes } => driver.copy(to, from, bytes, stream),
                 GraphWork::Product { gemm, pointers } => match &mut libraries.blas {
-                    Some(blas) => return blas.multiply(gemm, pointers, stream),
+                    Some(blas) => return blas.multiply(gemm, pointers, stream, libraries.capturing),
                     None => return Ok(false),
                 },
                 GraphWork::Convolution { conv, pointers } => match &mut libraries.dnn {
@@ -147,6 +149,14 @@ impl Kept {
                 *pointers == p && **conv == *c
             }
             _ => false,
+        }
+    }
+
+    /// Whether the work will be issued by the same code each time.
+    pub fn is_settled(&self, libraries: &Libraries) -> bool {
+        match (self, &libraries.blas) {
+            (Kept::Product { gemm, .. }, Some(blas)) => blas.is_settled(gemm),
+            _ => true,
         }
     }
 
