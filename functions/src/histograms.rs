@@ -306,7 +306,7 @@ functions! {
     ///     >>> hist
     ///     tensor([0., 2., 1., 0.])
     [method().out().results(&["hist", "bin_edges"])]
-    fn histogram(g, input: Expr<'g>, bins: i64; range: Option<&'g [f64]> = None, weight: Option<Expr<'g>> = None,
+    fn histogram(g, input: Expr<'g>, bins: i64 = 100; range: Option<&'g [f64]> = None, weight: Option<Expr<'g>> = None,
         density: bool = false) -> Result<[Expr<'g>; 2]> {
         let dtype = check_histogram_dtype(input)?;
         let (low, high) = match range {

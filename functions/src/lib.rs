@@ -61,6 +61,7 @@ pub mod signal_windows;
 pub mod sliding_windows;
 pub mod sorting;
 pub mod special;
+pub mod stft;
 pub(crate) mod symmetric_eigen;
 mod tridiagonal;
 
@@ -113,6 +114,7 @@ const GROUPS: &[&[Function]] = &[
     signal_windows::FUNCTIONS,
     sliding_windows::FUNCTIONS,
     special::FUNCTIONS,
+    stft::FUNCTIONS,
     scattering::FUNCTIONS,
     shape::FUNCTIONS,
     sorting::FUNCTIONS,

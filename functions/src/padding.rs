@@ -5,7 +5,7 @@ use crate::declaration::functions;
 use crate::indexing::index_select;
 use gt_ops::build::Index;
 use gt_ops::error::Result;
-use gt_ops::expr::Expr;
+use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, module};
 use gt_ops::{OpError, Scalar};
 
@@ -86,6 +86,42 @@ fn padded_index(input: Expr<'_>, mode: &str, axis: usize, before: i64, after: i6
     })
 }
 
+/// `nn.functional.pad`.
+pub(crate) fn padded<'g>(
+    g: &'g Builder<'g>,
+    input: Expr<'g>,
+    pad: &[i64],
+    mode: &str,
+    value: Option<f64>,
+) -> Result<Expr<'g>> {
+    check_pairs(input, pad)?;
+    if mode == "constant" {
+        return constant(input, pad, Scalar::Float(value.unwrap_or(0.0)));
+    }
+    if value.is_some_and(|value| value != 0.0) {
+        return Err(OpError::runtime(format!("Padding mode \"{mode}\" doesn't take in value argument")));
+    }
+    if !["reflect", "replicate", "circular"].contains(&mode) {
+        return Err(OpError::not_implemented(format!("Unrecognised padding mode {mode}")));
+    }
+    let (axes, rank) = (pad.len() / 2, input.rank()?);
+    if !(1..=3).contains(&axes) || (rank != axes + 1 && rank != axes + 2) {
+        return Err(OpError::not_implemented(
+            "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now, of all axes but one or \
+             two",
+        ));
+    }
+    let mut result = input;
+    for (i, sizes) in pad.chunks_exact(2).enumerate() {
+        let (axis, before, after) = (rank - 1 - i, sizes[0], sizes[1]);
+        if before != 0 || after != 0 {
+            let index = padded_index(result, mode, axis, before, after)?;
+            result = index_select(g, result, axis as i64, g.ints(&index, &[index.len() as i64]))?;
+        }
+    }
+    Ok(result.copied())
+}
+
 functions! {
     /// Pads a tensor at the ends of its last axes.
     ///
@@ -103,32 +139,7 @@ functions! {
     [module("nn.functional")]
     fn pad(g, input: Expr<'g>, pad_: &'g [i64], mode: &'g str = "constant", value: Option<f64> = None)
         -> Result<Expr<'g>> {
-        check_pairs(input, pad_)?;
-        if mode == "constant" {
-            return constant(input, pad_, Scalar::Float(value.unwrap_or(0.0)));
-        }
-        if value.is_some_and(|value| value != 0.0) {
-            return Err(OpError::runtime(format!("Padding mode \"{mode}\" doesn't take in value argument")));
-        }
-        if !["reflect", "replicate", "circular"].contains(&mode) {
-            return Err(OpError::not_implemented(format!("Unrecognised padding mode {mode}")));
-        }
-        let (axes, rank) = (pad_.len() / 2, input.rank()?);
-        if !(1..=3).contains(&axes) || (rank != axes + 1 && rank != axes + 2) {
-            return Err(OpError::not_implemented(
-                "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now, of all axes but one or \
-                 two",
-            ));
-        }
-        let mut result = input;
-        for (i, sizes) in pad_.chunks_exact(2).enumerate() {
-            let (axis, before, after) = (rank - 1 - i, sizes[0], sizes[1]);
-            if before != 0 || after != 0 {
-                let index = padded_index(result, mode, axis, before, after)?;
-                result = index_select(g, result, axis as i64, g.ints(&index, &[index.len() as i64]))?;
-            }
-        }
-        Ok(result.copied())
+        padded(g, input, pad_, mode, value)
     }
 
     /// The last axes padded with one number: `nn.functional.pad` in its constant mode.

@@ -126,6 +126,20 @@ impl<'py> FromPyObject<'_, 'py> for DTypeArg {
     }
 }
 
+/// The argument of `Tensor.type`: a dtype, or a class of tensors of one, such as `gt.FloatTensor`.
+pub struct TypeArg(pub DType);
+
+impl<'py> FromPyObject<'_, 'py> for TypeArg {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let of_class = object.cast::<PyType>().ok().and_then(|class| class.getattr("dtype").ok());
+        if let Some(dtype) = of_class.as_ref().and_then(|dtype| dtype.cast::<PyDType>().ok()) {
+            return Ok(TypeArg(dtype.get().0));
+        }
+        object.extract().map(|DTypeArg(dtype)| TypeArg(dtype))
+    }
+}
+
 /// The dtype of tensors made of Python floats, float32 unless changed.
 ///
 /// Example:

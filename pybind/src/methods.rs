@@ -4,7 +4,7 @@ use crate::advanced_index;
 use crate::convert::{PyOperand, operand};
 use crate::data;
 use crate::device::{self, DeviceArg, MetaDevice, PyDevice};
-use crate::dtype::{DTypeArg, PyDType, instance};
+use crate::dtype::{DTypeArg, PyDType, TypeArg, instance};
 use crate::error::{OrRaise, raise_op};
 use crate::index;
 use crate::operators;
@@ -351,11 +351,11 @@ impl PyTensor {
     }
     /// The tensor in another dtype; without `dtype`, the name of its type, such as `gt.FloatTensor`.
     #[pyo3(name = "type", signature = (dtype=None, non_blocking=false))]
-    fn type_<'py>(slf: &Bound<'py, Self>, dtype: Option<DTypeArg>, non_blocking: bool) -> PyResult<Bound<'py, PyAny>> {
+    fn type_<'py>(slf: &Bound<'py, Self>, dtype: Option<TypeArg>, non_blocking: bool) -> PyResult<Bound<'py, PyAny>> {
         // Nothing blocks before elements are asked for.
         let _ = non_blocking;
         match dtype {
-            Some(DTypeArg(dtype)) => cast_to(slf, dtype).map(Bound::into_any),
+            Some(TypeArg(dtype)) => cast_to(slf, dtype).map(Bound::into_any),
             None => {
                 let name = slf.get().read(slf.py()).meta().dtype.scalar_type_name();
                 Ok(format!("{}.{name}Tensor", crate::dtype::package()).into_pyobject(slf.py())?.into_any())

@@ -147,6 +147,17 @@ impl PyGenerator {
         copy.set_state(self.0.state());
         PyGenerator(copy)
     }
+    /// Generators are pickled and copied with their position.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, ((u64, u64),))> {
+        Ok((slf.get_type().getattr("_at")?, (slf.get()._position(),)))
+    }
+    /// A new generator at a position that `_position` returned.
+    #[staticmethod]
+    fn _at(position: (u64, u64)) -> PyGenerator {
+        let made = PyGenerator(Generator::new(0));
+        made._go_to(position);
+        made
+    }
     /// The seed and the number of the next draw.
     fn _position(&self) -> (u64, u64) {
         let Draw { seed, stream } = self.0.state();

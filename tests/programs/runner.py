@@ -26,8 +26,8 @@ DIFFERENCE_MAX = 2e-3
 # A tensor all of whose elements are smaller than this part of the largest of its kind (gradients, weights) is compared
 # relative to that: a bias before a normalization has a gradient of rounding errors alone.
 SMALL_PART = 1e-4
-# The frameworks take turns, so that a machine that slows down slows both; a turn lasts about `TURN_S` seconds, far longer
-# than the threads of PyTorch spin after their last work, which takes a core from GT's next turn.
+# The frameworks take turns, so that a machine that slows down slows both; a turn lasts about `TURN_S` seconds, far
+# longer than the threads of PyTorch spin after their last work, which takes a core from GT's next turn.
 ROUNDS = 7
 TURN_S = 0.15
 STEPS_MAX = 1000

@@ -208,3 +208,8 @@ def test_edges() -> None:
 def test_invalid_arguments_are_refused(call: Callable[[gt.Tensor], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call(gt.ones(2, 2))
+
+
+def test_a_histogram_has_a_hundred_bins_unless_told() -> None:
+    hist, edges = gt.histogram(gt.tensor([0.0, 1.0, 1.0]))
+    assert (len(hist), len(edges), hist[0].item(), hist[-1].item()) == (100, 101, 1, 2)

@@ -293,3 +293,11 @@ def test_whole_numbers_like_another_tensor() -> None:
     assert gt.randint_like(gt.ones(100), high=2, dtype=gt.int64).max().item() == 1
     with pytest.raises(TypeError, match="one or two bounds"):
         gt.randint_like(gt.ones(1))
+
+
+def test_type_converts_to_a_dtype_its_name_or_a_class_of_tensors() -> None:
+    for kind in (gt.float32, "gt.FloatTensor", gt.FloatTensor):
+        assert gt.tensor([1, 2]).type(kind).dtype == gt.float32
+    assert gt.tensor([1.5]).type(gt.LongTensor).type() == "gt.LongTensor"
+    with pytest.raises(TypeError, match=r"argument 'dtype' must be gt\.dtype, not _TypedTensor"):
+        gt.zeros(2, dtype=gt.FloatTensor)

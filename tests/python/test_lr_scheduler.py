@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -285,3 +286,82 @@ def test_older_forms_of_schedules() -> None:
     with pytest.warns(UserWarning, match="please use `get_last_lr"):
         assert scheduler.get_lr() == [pytest.approx(0.001)]
     assert schedulers._LRScheduler is schedulers.LRScheduler
+
+
+COUNTED = {"base_lrs": [0.1], "last_epoch": 4, "_step_count": 5, "_is_initial": False}
+# The states that PyTorch 2.15 saves after four steps, and the rates that follow there.
+SAVED_BY_PYTORCH: list[tuple[Callable[[Any], Any], dict[str, Any], list[float]]] = [
+    (
+        lambda own: schedulers.LambdaLR(own, lambda epoch: 0.9**epoch),
+        {**COUNTED, "_last_lr": [0.06561], "lr_lambdas": [None]},
+        [0.059049, 0.0531441, 0.04782969],
+    ),
+    (
+        lambda own: schedulers.MultiStepLR(own, [2, 5]),
+        {**COUNTED, "milestones": Counter({2: 1, 5: 1}), "gamma": 0.1, "_last_lr": [0.01]},
+        [0.001, 0.001, 0.001],
+    ),
+    (
+        lambda own: schedulers.CyclicLR(own, 0.01, 0.1, 3),
+        {**COUNTED, "base_lrs": [0.01], "max_lrs": [0.1], "_last_lr": [0.07], "_scale_fn_custom": None},
+        [0.04, 0.01, 0.04],
+    ),
+    (
+        lambda own: schedulers.CosineAnnealingWarmRestarts(own, 3, 2),
+        {**COUNTED, "_step_count": 0, "T_0": 3, "T_mult": 2, "T_i": 6, "T_cur": 1, "_last_lr": [0.0933012702]},
+        [0.075, 0.05, 0.025, 0.0066987298, 0.1, 0.0982962913],
+    ),
+    (
+        lambda own: schedulers.ChainedScheduler([schedulers.ConstantLR(own), schedulers.ExponentialLR(own, 0.9)]),
+        {
+            "_last_lr": [0.02187],
+            "_schedulers": [
+                {**COUNTED, "factor": 1 / 3, "total_iters": 5, "_last_lr": [0.0243]},
+                {**COUNTED, "gamma": 0.9, "_last_lr": [0.02187]},
+            ],
+        },
+        [0.059049, 0.0531441, 0.04782969],
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "state", "expected"), SAVED_BY_PYTORCH)
+def test_a_state_that_pytorch_saved(make: Any, state: dict[str, Any], expected: list[float]) -> None:
+    own = SGD([gt.zeros(1, requires_grad=True)], lr=0.1, momentum=0.9)
+    scheduler = make(own)
+    # It needs nothing that a state of GT lacks.
+    assert {name for name in state if name != "_is_initial"} <= set(scheduler.state_dict())
+    scheduler.load_state_dict(state)
+    own.param_groups[0]["lr"] = state["_last_lr"][0]
+    found = []
+    for _ in expected:
+        own.step()
+        scheduler.step()
+        found.append(own.param_groups[0]["lr"])
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+class Halving:
+    """A function with a state."""
+
+    def __init__(self) -> None:
+        self.base = 0.5
+
+    def __call__(self, epoch: float) -> float:
+        return self.base**epoch
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        schedulers.LambdaLR,
+        schedulers.MultiplicativeLR,
+        lambda own, scale: schedulers.CyclicLR(own, 0.1, 0.2, cycle_momentum=False, scale_fn=scale),
+    ],
+)
+def test_objects_that_are_called_keep_their_state(make: Any) -> None:
+    saved, restored = Halving(), Halving()
+    saved.base = 0.25
+    state = make(optimizer(), saved).state_dict()
+    make(optimizer(), restored).load_state_dict(state)
+    assert restored.base == 0.25

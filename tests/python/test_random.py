@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -129,3 +131,12 @@ def test_multinomial_without_replacement_draws_each_once() -> None:
 def test_errors(call: Callable[[], object], words: str) -> None:
     with pytest.raises(RuntimeError, match=words):
         call()
+
+
+def test_a_generator_is_pickled_and_copied_with_its_position() -> None:
+    generator = gt.Generator().manual_seed(7)
+    gt.rand(3, generator=generator)
+    pickled, copied = pickle.loads(pickle.dumps(generator)), copy.deepcopy(generator)
+    expected = gt.rand(4, generator=generator).tolist()
+    assert gt.rand(4, generator=pickled).tolist() == expected
+    assert gt.rand(4, generator=copied).tolist() == expected

@@ -147,8 +147,8 @@ impl ThreadPool {
         if self.helpers.is_empty() {
             return work_ns >= CHUNK_NS_MAX;
         }
-        // On a virtual machine, a sleeping core takes tens of microseconds to wake up: a helper that comes later than the
-        // end of half of the work saves nothing.
+        // On a virtual machine, a sleeping core takes tens of microseconds to wake up: a helper that comes when half of
+        // the work is done saves little.
         work_ns >= WAKING_NS_MIN.max(2 * self.shared.waking_ns.load(Ordering::Relaxed) as usize)
             || self.shared.asleep.iter().any(|asleep| !asleep.load(Ordering::Relaxed))
     }

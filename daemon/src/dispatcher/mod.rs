@@ -57,9 +57,9 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::time::{Duration, Instant};
 
-/// The longest spin before sleeping: longer than what a program does between two questions about small tensors, and than
-/// falling asleep and waking up take on a virtual machine. With a third of it, each of the 35 questions of a step of
-/// Pyro's inference found the dispatcher asleep, and the step took twice as long.
+/// The longest spin before sleeping: longer than what a program does between two questions about small tensors, and
+/// than falling asleep and waking up take on a virtual machine. With a third of it, each of the 35 questions of a step
+/// of Pyro's inference found the dispatcher asleep, and the step took twice as long.
 const SPIN_MAX: Duration = Duration::from_micros(100);
 /// The dispatcher leaves a client's core at most this often: clients that are on every core, or say so, cost it little.
 const LEAVE_EVERY_NS: u64 = 1_000_000;

@@ -32,8 +32,6 @@ REASONS = {
     "torch._C": "that is PyTorch's own inside",
     "torch._dynamo": "that is PyTorch's own inside; gt.compile leaves a function as it is",
     "torch._inductor": "that is PyTorch's own inside; gt.compile leaves a function as it is",
-    "torch.stft": "use scipy.signal.stft on t.numpy()",
-    "torch.istft": "use scipy.signal.istft on t.numpy()",
 }
 
 

@@ -1145,7 +1145,8 @@ pub fn alignments<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Steps of a long short-term memory and their gradients: no, one and several rows, of one element and more, with gates that are closed.
+/// Steps of a long short-term memory and their gradients: no, one and several rows, of one element and more, with gates
+/// that are closed.
 pub fn lstm_cells<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for dtype in Op::LstmCell.row().accepts.iter() {

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import warnings
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType
 from typing import Any
 
 from gt.optim.optimizer import Optimizer
@@ -157,15 +159,50 @@ class LRScheduler:
         return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores the state that `state_dict` returned."""
+        """Restores the state that `state_dict` returned, here or in PyTorch."""
         self.__dict__.update(state_dict)
-        self._own_lr = state_dict.get("_own_lr", self._last_lr)
+        # PyTorch keeps only the rates that all schedulers of the optimizer have led to.
+        if "_own_lr" in self.__dict__ and "_own_lr" not in state_dict:
+            absolute = self._absolute or self._has_custom_get_lr()
+            self._own_lr = self._last_lr if absolute else self._rates()
 
 
 _LRScheduler = LRScheduler  # the older name, which programs still derive from
 
 
-class LambdaLR(LRScheduler):
+def _state_of(function: object) -> dict[str, Any] | None:
+    """The state of an object that is called as a function; a plain function has none."""
+    return None if function is None or isinstance(function, FunctionType) else function.__dict__.copy()
+
+
+class _FunctionLR(LRScheduler):
+    """The base class of schedulers whose rates are given by functions."""
+
+    _absolute = True
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
+        groups = len(optimizer.param_groups)
+        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
+        if len(self.lr_lambdas) != groups:
+            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(self.lr_lambdas)}")
+        super().__init__(optimizer, last_epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "lr_lambdas": [_state_of(function) for function in self.lr_lambdas]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        states = state_dict.get("lr_lambdas", [])
+        super().load_state_dict({name: value for name, value in state_dict.items() if name != "lr_lambdas"})
+        for function, state in zip(self.lr_lambdas, states, strict=False):
+            function.__dict__.update(state or {})
+
+
+class LambdaLR(_FunctionLR):
     """Multiplies the initial rates by a function of the number of steps.
 
     Args:
@@ -182,25 +219,8 @@ class LambdaLR(LRScheduler):
         [0.5]
     """
 
-    _absolute = True
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
-        last_epoch: int = -1,
-    ) -> None:
-        groups = len(optimizer.param_groups)
-        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
-        if len(self.lr_lambdas) != groups:
-            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(self.lr_lambdas)}")
-        super().__init__(optimizer, last_epoch)
-
     def _rates(self) -> list[float]:
         return [base * function(self.last_epoch) for base, function in zip(self.base_lrs, self.lr_lambdas, strict=True)]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {k: v for k, v in super().state_dict().items() if k != "lr_lambdas"}
 
 
 class StepLR(LRScheduler):
@@ -254,12 +274,12 @@ class MultiStepLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
-        self.milestones = sorted(milestones)
+        self.milestones = Counter(milestones)
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
     def _factor(self) -> float:
-        return self.gamma ** bisect_right(self.milestones, self.last_epoch)
+        return self.gamma ** sum(times for at, times in self.milestones.items() if at <= self.last_epoch)
 
 
 class ExponentialLR(LRScheduler):
@@ -422,7 +442,7 @@ class PolynomialLR(LRScheduler):
         return (1 - min(self.last_epoch, self.total_iters) / self.total_iters) ** self.power
 
 
-class MultiplicativeLR(LRScheduler):
+class MultiplicativeLR(_FunctionLR):
     """Multiplies the rates at each step by a function of the number of steps.
 
     Args:
@@ -442,28 +462,11 @@ class MultiplicativeLR(LRScheduler):
         [1.0, 0.5, 0.25]
     """
 
-    _absolute = True
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
-        last_epoch: int = -1,
-    ) -> None:
-        groups = len(optimizer.param_groups)
-        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
-        if len(self.lr_lambdas) != groups:
-            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(self.lr_lambdas)}")
-        super().__init__(optimizer, last_epoch)
-
     def _rates(self) -> list[float]:
         now = [group["lr"] for group in self.optimizer.param_groups]
         if self.last_epoch <= 0:
             return now
         return [rate * function(self.last_epoch) for rate, function in zip(now, self.lr_lambdas, strict=True)]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in super().state_dict().items() if name != "lr_lambdas"}
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
@@ -503,20 +506,23 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         if T_mult < 1 or not isinstance(T_mult, int):
             raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
         self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        # The length of the present period, and how much of it has passed.
+        self.T_i, self.T_cur = T_0, last_epoch
         super().__init__(optimizer, last_epoch)
 
     def step(self, epoch: float | None = None) -> None:
         """Advances by one step, or to a given one, which may be a fraction."""
         if epoch is not None and epoch < 0:
             raise ValueError(f"Expected non-negative epoch, but got {epoch}")
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch  # type: ignore[assignment]
+        at, length = (self.T_cur + 1, self.T_i) if epoch is None else (epoch, self.T_0)
+        while at >= length:
+            at, length = at - length, length * self.T_mult
+        self.T_cur, self.T_i = at, length  # type: ignore[assignment]
+        self.last_epoch = self.last_epoch + 1 if epoch is None else math.floor(epoch)
         self._set(self._rates())
 
     def _rates(self) -> list[float]:
-        at, length = self.last_epoch, self.T_0
-        while at >= length:
-            at, length = at - length, length * self.T_mult
-        share = (1 + math.cos(math.pi * at / length)) / 2
+        share = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
 
 
@@ -777,7 +783,7 @@ class CyclicLR(LRScheduler):
         self.total_size = float(step_size_up + down)
         self.step_ratio = step_size_up / self.total_size
         self.mode, self.gamma = mode, gamma
-        self._scale_fn = scale_fn
+        self._scale_fn_custom = scale_fn
         self.scale_mode = scale_mode if scale_fn else "iterations" if mode == "exp_range" else "cycle"
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
@@ -790,9 +796,18 @@ class CyclicLR(LRScheduler):
 
     def scale_fn(self, x: float) -> float:
         """The amplitude of cycle, or of step, `x`."""
-        if self._scale_fn is not None:
-            return self._scale_fn(x)
+        if self._scale_fn_custom is not None:
+            return self._scale_fn_custom(x)
         return {"triangular": 1.0, "triangular2": 1 / 2.0 ** (x - 1), "exp_range": self.gamma**x}[self.mode]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "_scale_fn_custom": _state_of(self._scale_fn_custom)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        state = state_dict.get("_scale_fn_custom")
+        super().load_state_dict({name: value for name, value in state_dict.items() if name != "_scale_fn_custom"})
+        if self._scale_fn_custom is not None:
+            self._scale_fn_custom.__dict__.update(state or {})
 
     def _rates(self) -> list[float]:
         cycle = math.floor(1 + self.last_epoch / self.total_size)
