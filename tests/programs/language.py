@@ -172,6 +172,15 @@ def whisper() -> Training:
     return Training(model, lambda: model(input_features=sound, labels=tokens).loss)
 
 
+@program("transformers Whisper's features of a sound", "transformers")
+def features_of_a_sound() -> Values:
+    import numpy as np
+    import transformers
+
+    extractor, sound = transformers.WhisperFeatureExtractor(), np.sin(np.arange(16_000, dtype=np.float32) ** 1.2 / 9)
+    return Values(lambda: extractor(sound, sampling_rate=16_000, return_tensors="pt").input_features)
+
+
 @program("transformers generate", "transformers")
 def generated() -> Values:
     import torch
