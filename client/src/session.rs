@@ -49,19 +49,20 @@ const FREE_AT_ONCE_BYTES_MIN: usize = 64 << 10;
 const BATCH_COMMANDS: u32 = 16;
 /// An instruction that touches more bytes, or computes more flops, is large.
 const SMALL_COST_MAX: u64 = 32 << 10;
-/// If the outstanding work is estimated to take at most this, nanoseconds, the answer comes before the spin ends. To be
-/// woken up takes 30 µs on a virtual machine: as long as a product of 128 × 128.
-const QUICK_NS_MAX: u64 = 150_000;
+/// If the outstanding work is estimated to take at most this, nanoseconds, the answer comes before the spin ends: kernels
+/// are several times as fast as the estimate. To be woken up takes 30 µs on a virtual machine, as long as a product of
+/// 128 × 128.
+const QUICK_NS_MAX: u64 = 400_000;
 /// The spin before sleeping on quick work: it covers the wake-up of a sleeping daemon and the work. After two
 /// microseconds it offers its core, which the daemon's kernels may need.
 const QUICK_SPIN: Duration = Duration::from_micros(200);
 /// After this many spins in a row without an answer, spins get shorter: the daemon or the cores are busy with other
 /// work.
 const QUICK_SPINS_IN_VAIN: u32 = 2;
-/// The rates for estimates of cost, those of a small machine. A rate that is too low makes the thread sleep
+/// The rates for estimates of cost, those of one core of a small machine. A rate that is too low makes the thread sleep
 /// and be woken up where a spin would do; one that is too high makes it spin for nothing.
-const FLOPS_PER_NS: u64 = 100;
-const BYTES_PER_NS: u64 = 16;
+const FLOPS_PER_NS: u64 = 20;
+const BYTES_PER_NS: u64 = 8;
 /// The first sleep while the ring is full; the sleeps double up to [`ROOM_NAP_MAX`].
 const ROOM_NAP_MIN: Duration = Duration::from_micros(20);
 /// The longest sleep while the ring is full. The daemon has up to seven eighths of the ring to execute meanwhile.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from gt import _absent, _gt
 from gt import _core as gt
-from gt import _gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.optim import Optimizer
+
+__getattr__ = _absent.getter(__name__)
 
 
 class GradScaler:

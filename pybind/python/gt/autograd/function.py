@@ -6,10 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gt import _gt
+from gt import _absent, _gt
 from gt._autograd import no_grad
 from gt._functions import top
 from gt._gt import Tensor
+
+__getattr__ = _absent.getter(__name__)
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gt import _settings
+from gt import _absent, _settings
+
+__getattr__ = _absent.getter(__name__)
 
 
 class _Matmul:

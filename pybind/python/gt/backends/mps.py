@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from gt import _absent
+
+__getattr__ = _absent.getter(__name__)
+
 
 def is_available() -> bool:
     """Whether there is an Apple GPU to compute on: never."""

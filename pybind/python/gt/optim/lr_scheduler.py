@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
+from gt import _absent
 from gt.optim.optimizer import Optimizer
+
+__getattr__ = _absent.getter(__name__)
 
 __all__ = [
     "ChainedScheduler",

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gt import _absent
 from gt import _core as gt
 from gt._autograd import enable_grad, no_grad
 from gt._declare import constructor, dataclass_transform
 from gt._gt import Tensor
 from gt.utils.hooks import RemovableHandle
+
+__getattr__ = _absent.getter(__name__)
 
 
 class _RequiredParameter:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 
+from gt import _absent
 from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
+
+__getattr__ = _absent.getter(__name__)
 
 __all__ = ["fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights"]
 
