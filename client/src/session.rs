@@ -49,9 +49,9 @@ const FREE_AT_ONCE_BYTES_MIN: usize = 64 << 10;
 const BATCH_COMMANDS: u32 = 16;
 /// An instruction that touches more bytes, or computes more flops, is large.
 const SMALL_COST_MAX: u64 = 32 << 10;
-/// If the outstanding work is estimated to take at most this, nanoseconds, the answer comes before the spin ends: kernels
-/// are several times as fast as the estimate. To be woken up takes 30 µs on a virtual machine, as long as a product of
-/// 128 × 128.
+/// If the outstanding work is estimated to take at most this, nanoseconds, the answer comes before the spin ends:
+/// kernels are several times as fast as the estimate. To be woken up takes 30 µs on a virtual machine, as long as a
+/// product of 128 × 128.
 const QUICK_NS_MAX: u64 = 400_000;
 /// The spin before sleeping on quick work: it covers the wake-up of a sleeping daemon and the work. After two
 /// microseconds it offers its core, which the daemon's kernels may need.

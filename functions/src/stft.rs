@@ -159,7 +159,7 @@ functions! {
     ///     >>> window = gt.hann_window(4)
     ///     >>> spectra = gt.stft(gt.arange(8.0), 4, window=window, return_complex=True)
     ///     >>> gt.istft(spectra, 4, window=window)
-    ///     tensor([0.0000, 1.0000, 2.0000, 3.0000, 4.0000, 5.0000, 6.0000, 7.0000])
+    ///     tensor([0., 1., 2., 3., 4., 5., 6., 7.])
     [method()]
     fn istft(g, input: Expr<'g>, n_fft: i64, hop_length: Option<i64> = None, win_length: Option<i64> = None,
         window: Option<Expr<'g>> = None, center: bool = true, normalized: bool = false, onesided: Option<bool> = None,

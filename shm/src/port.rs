@@ -559,7 +559,7 @@ impl Completions {
     /// Tells the daemon whether this thread expects an answer so soon that it is about to spin on its core.
     #[inline]
     pub fn tell_spin(&self, spins: bool) {
-        let (word, core) = (self.spin_core.get(), if spins { cores::current() + 1 } else { 0 });
+        let (word, core) = (self.spin_core.get(), if spins { cores::current().wrapping_add(1) } else { 0 });
         // An equal store would take the line from the daemon's cache.
         if word.load(Relaxed) != core {
             word.store(core, Relaxed);
