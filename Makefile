@@ -33,7 +33,7 @@ DIVIDED := $(patsubst %,tests/python/test_%.py,array_api autocast autograd autog
 	linalg_factored masked nn nn_adaptive nn_functions nn_layers nn_module numbers \
 	older_functions ops_table optim optim_more optim_rules out parts promotion \
 	properties random recurrent rows save scattering signal_windows slopes sorting \
-	special tensor transformer unsigned views vmap windows)
+	special stft tensor transformer unsigned views vmap windows)
 # Some of them once more, with every result laid out on a mesh.
 ON_MESHES := $(patsubst %,tests/python/test_%.py,autograd composites linalg nn_functions ops_table optim recurrent rows views)
 
