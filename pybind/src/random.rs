@@ -88,6 +88,9 @@ fn seed_of(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
     })
 }
 
+/// A seed and the number of the next draw.
+type Position = (u64, u64);
+
 #[pymethods]
 impl PyGenerator {
     #[new]
@@ -148,23 +151,23 @@ impl PyGenerator {
         PyGenerator(copy)
     }
     /// Generators are pickled and copied with their position.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, ((u64, u64),))> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Position,))> {
         Ok((slf.get_type().getattr("_at")?, (slf.get()._position(),)))
     }
     /// A new generator at a position that `_position` returned.
     #[staticmethod]
-    fn _at(position: (u64, u64)) -> PyGenerator {
+    fn _at(position: Position) -> PyGenerator {
         let made = PyGenerator(Generator::new(0));
         made._go_to(position);
         made
     }
     /// The seed and the number of the next draw.
-    fn _position(&self) -> (u64, u64) {
+    fn _position(&self) -> Position {
         let Draw { seed, stream } = self.0.state();
         (seed, stream)
     }
     /// Goes to a position that `_position` returned.
-    fn _go_to(&self, position: (u64, u64)) {
+    fn _go_to(&self, position: Position) {
         let (seed, stream) = position;
         self.0.set_state(Draw { seed, stream });
     }
