@@ -365,3 +365,10 @@ def test_objects_that_are_called_keep_their_state(make: Any) -> None:
     state = make(optimizer(), saved).state_dict()
     make(optimizer(), restored).load_state_dict(state)
     assert restored.base == 0.25
+
+
+def test_a_built_in_function_has_no_state() -> None:
+    scheduler = schedulers.LambdaLR(optimizer(), math.exp)
+    assert scheduler.state_dict()["lr_lambdas"] == [None, None]
+    scheduler.load_state_dict(scheduler.state_dict())
+    assert scheduler.lr_lambdas == [math.exp, math.exp]

@@ -174,8 +174,16 @@ _LRScheduler = LRScheduler  # the older name, which programs still derive from
 
 
 def _state_of(function: object) -> dict[str, Any] | None:
-    """The state of an object that is called as a function; a plain function has none."""
-    return None if function is None or isinstance(function, FunctionType) else function.__dict__.copy()
+    """The state of an object that is called as a function; a function has none."""
+    # A built-in function has no attributes.
+    has_state = not isinstance(function, FunctionType) and hasattr(function, "__dict__")
+    return vars(function).copy() if has_state else None
+
+
+def _restore(function: object, state: dict[str, Any] | None) -> None:
+    """Gives an object that is called as a function the state that `_state_of` returned."""
+    if state:
+        vars(function).update(state)
 
 
 class _FunctionLR(LRScheduler):
@@ -202,7 +210,7 @@ class _FunctionLR(LRScheduler):
         states = state_dict.get("lr_lambdas", [])
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "lr_lambdas"})
         for function, state in zip(self.lr_lambdas, states, strict=False):
-            function.__dict__.update(state or {})
+            _restore(function, state)
 
 
 class LambdaLR(_FunctionLR):
@@ -810,7 +818,7 @@ class CyclicLR(LRScheduler):
         state = state_dict.get("_scale_fn_custom")
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "_scale_fn_custom"})
         if self._scale_fn_custom is not None:
-            self._scale_fn_custom.__dict__.update(state or {})
+            _restore(self._scale_fn_custom, state)
 
     def _rates(self) -> list[float]:
         cycle = math.floor(1 + self.last_epoch / self.total_size)
