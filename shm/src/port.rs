@@ -126,59 +126,67 @@ impl PortFds {
     }
 }
 
-/// The words in segment D for the session's state and for the number of the last notice.
-struct StateWord {
-    word: NonNull<AtomicU32>,
-    _d: Arc<Segment>,
+/// A line of a segment, of which the first two words are used.
+struct WordPair {
+    words: NonNull<AtomicU32>,
+    _segment: Arc<Segment>,
 }
 
-// SAFETY: `_d` keeps the mapping of the pointer alive on any thread.
-unsafe impl Send for StateWord {}
+// SAFETY: `_segment` keeps the mapping of the pointer alive on any thread.
+unsafe impl Send for WordPair {}
 // SAFETY: the pointer is only used as a reference to an atomic, which threads may share.
-unsafe impl Sync for StateWord {}
+unsafe impl Sync for WordPair {}
+
+impl WordPair {
+    fn new(segment: &Arc<Segment>, offset: usize) -> Self {
+        Self { words: segment.at(offset, LINE_BYTES, LINE_BYTES).cast(), _segment: segment.clone() }
+    }
+
+    #[inline(always)]
+    fn first(&self) -> &AtomicU32 {
+        // SAFETY: `new` took the pointer from `Segment::at`, which checked bounds and alignment, and `_segment` keeps
+        // the mapping alive.
+        unsafe { self.words.as_ref() }
+    }
+
+    #[inline(always)]
+    fn second(&self) -> &AtomicU32 {
+        // SAFETY: `new` took the pointer from `Segment::at`, which checked that a whole line is there, of which this is
+        // the second word, and `_segment` keeps the mapping alive.
+        unsafe { self.words.add(1).as_ref() }
+    }
+}
+
+/// The words in segment D for the session's state and for the number of the last notice.
+struct StateWord(WordPair);
 
 impl StateWord {
     fn new(d: &Arc<Segment>) -> Self {
-        Self { word: d.at(STATE_OFFSET, LINE_BYTES, LINE_BYTES).cast(), _d: d.clone() }
+        Self(WordPair::new(d, STATE_OFFSET))
     }
 
     #[inline(always)]
     fn get(&self) -> &AtomicU32 {
-        // SAFETY: `new` took the pointer from `Segment::at`, which checked bounds and alignment, and `_d` keeps the
-        // mapping alive.
-        unsafe { self.word.as_ref() }
+        self.0.first()
     }
 
     fn notice(&self) -> &AtomicU32 {
-        // SAFETY: `new` took the pointer from `Segment::at`, which checked that a whole line is there, of which this is
-        // the second word, and `_d` keeps the mapping alive.
-        unsafe { self.word.add(1).as_ref() }
+        self.0.second()
     }
 }
 
-/// The word in segment C for the core on which the client spins: 0 if it does not, else the core's number and 1.
-struct CoreWord {
-    word: NonNull<AtomicU32>,
-    _c: Arc<Segment>,
-}
-
-// SAFETY: `_c` keeps the mapping of the pointer alive on any thread.
-unsafe impl Send for CoreWord {}
-// SAFETY: the pointer is only used as a reference to an atomic, which threads may share.
-unsafe impl Sync for CoreWord {}
+/// The word in segment C for the core on which the client spins, beside its sleep flag: 0 if it does not spin, else the
+/// core's number and 1.
+struct CoreWord(WordPair);
 
 impl CoreWord {
     fn new(c: &Arc<Segment>) -> Self {
-        // SAFETY: `Segment::at` checks that a whole line is there, of which this is the second word.
-        let word = unsafe { c.at(CQ.asleep, LINE_BYTES, LINE_BYTES).cast::<AtomicU32>().add(1) };
-        Self { word, _c: c.clone() }
+        Self(WordPair::new(c, CQ.asleep))
     }
 
     #[inline(always)]
     fn get(&self) -> &AtomicU32 {
-        // SAFETY: `new` took the pointer from `Segment::at`, which checked bounds and alignment, and `_c` keeps the
-        // mapping alive.
-        unsafe { self.word.as_ref() }
+        self.0.second()
     }
 }
 

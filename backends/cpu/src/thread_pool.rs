@@ -354,8 +354,7 @@ impl HelperAffinity {
     /// Keeps a sleeping helper off the calling thread's core.
     fn keep_off(&mut self, helper: usize, tid: &AtomicI32) {
         let (Some(mut cores), tid) = (self.all, tid.load(Ordering::Relaxed)) else { return };
-        // SAFETY: `sched_getcpu` takes no arguments and touches no memory of ours.
-        let here = unsafe { libc::sched_getcpu() };
+        let here = gt_shm::cores::current() as i32;
         if here < 0 || here as usize >= libc::CPU_SETSIZE as usize || here == self.off[helper] || tid == 0 {
             return;
         }
