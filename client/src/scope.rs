@@ -360,7 +360,7 @@ impl Graph for Scope {
                 let converted = self.emit(Op::Cast, inputs, Attrs::DType(dtype))?;
                 return self.emit(op, &[converted.into()], Attrs::Axes { mask, keepdim });
             }
-            if matches!(op, Op::Fourier | Op::InverseFourier) {
+            if matches!(op, Op::Fourier | Op::InverseFourier | Op::RealFourier | Op::InverseRealFourier) {
                 return Err(OpError::not_implemented(
                     "Fourier transforms need a newer daemon: upgrade gtd to the version of this gt",
                 ));

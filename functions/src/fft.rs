@@ -1,5 +1,6 @@
 //! The functions of `torch.fft`. Each is a composition of the transform of complex rows ([`Op::Fourier`] and its
-//! inverse): a real input has zeros as its imaginary part, and half a spectrum is completed by its symmetry.
+//! inverse), or of rows of real numbers ([`Op::RealFourier`]) if there is an even number of them. With an odd number, real
+//! inputs have zeros as their imaginary parts, and half a spectrum is completed by its symmetry.
 
 use crate::declaration::functions;
 use crate::joining::rolled;
@@ -53,18 +54,52 @@ fn fitted<'g>(g: &'g Builder<'g>, input: Expr<'g>, axis: i64, count: i64) -> Res
     Ok(g.cat(&[input, rest], axis))
 }
 
-/// The transform along an axis, not normalized.
-fn transform<'g>(g: &'g Builder<'g>, input: Expr<'g>, axis: i64, direction: Direction) -> Result<Expr<'g>> {
+/// The result of an op along an axis, whose rows are real numbers, or the parts of complex ones.
+fn along<'g>(g: &'g Builder<'g>, op: Op, input: Expr<'g>, axis: i64) -> Result<Expr<'g>> {
     let rows = input.transpose(axis, -1);
     let (meta, sizes) = (rows.meta()?, rows.sizes()?);
-    let count = sizes.last().copied().unwrap_or(1);
-    let [outer @ .., _] = &sizes[..] else {
+    let [outer @ .., count] = &sizes[..] else {
         return Err(OpError::index(format!("Dimension specified as {axis} but tensor has no dimensions")));
     };
-    let op = if direction == Direction::Forward { Op::Fourier } else { Op::InverseFourier };
-    let parts = rows.reinterpret(meta.dtype.storage()).reshape(&[outer, &[2 * count]].concat());
-    let found = g.emit(op, &[Arg::from(parts)], Attrs::None).reshape(&[&sizes[..], &[2]].concat());
-    Ok(found.reinterpret(meta.dtype).transpose(axis, -1))
+    let (dtype, is_complex) = (meta.dtype, meta.dtype.is_complex());
+    let rows =
+        if is_complex { rows.reinterpret(dtype.storage()).reshape(&[outer, &[2 * count]].concat()) } else { rows };
+    let found = g.emit(op, &[Arg::from(rows)], Attrs::None);
+    let found = match op {
+        Op::InverseRealFourier => found,
+        _ => {
+            let pairs = [outer, &[found.size(-1)? / 2, 2]].concat();
+            found.reshape(&pairs).reinterpret(dtype.to_complex())
+        }
+    };
+    Ok(found.transpose(axis, -1))
+}
+
+/// The transform of complex numbers along an axis, not normalized.
+fn transform<'g>(g: &'g Builder<'g>, input: Expr<'g>, axis: i64, direction: Direction) -> Result<Expr<'g>> {
+    along(g, if direction == Direction::Forward { Op::Fourier } else { Op::InverseFourier }, input, axis)
+}
+
+/// The first half of the spectrum of real numbers along an axis of `count`, not normalized.
+fn half_spectrum<'g>(g: &'g Builder<'g>, real: Expr<'g>, axis: i64, count: i64) -> Result<Expr<'g>> {
+    if count % 2 == 0 {
+        return along(g, Op::RealFourier, real, axis);
+    }
+    let complex = real.to(real.dtype()?.to_complex());
+    Ok(transform(g, complex, axis, Direction::Forward)?.narrow(axis, 0, count / 2 + 1))
+}
+
+/// The `count` real numbers along an axis of which the first half of a spectrum is given, not normalized.
+fn of_half_spectrum<'g>(g: &'g Builder<'g>, half: Expr<'g>, axis: i64, count: i64) -> Result<Expr<'g>> {
+    if count % 2 == 0 {
+        return along(g, Op::InverseRealFourier, half, axis);
+    }
+    let mirrored = count / 2;
+    let whole = match mirrored {
+        0 => half,
+        _ => g.cat(&[half, half.narrow(axis, 1, mirrored).flip(axis).conj()], axis),
+    };
+    Ok(transform(g, whole, axis, Direction::Inverse)?.real())
 }
 
 /// Checks that a tensor of which axes are named has any.
@@ -158,8 +193,7 @@ fn real_transform<'g>(
         return Err(OpError::runtime(format!("{name} must transform at least one axis")));
     };
     let real = fitted(g, transformable(name, input, true)?, *axis, *count)?;
-    let complex = real.to(real.dtype()?.to_complex());
-    let mut result = transform(g, complex, *axis, Direction::Forward)?.narrow(*axis, 0, count / 2 + 1);
+    let mut result = half_spectrum(g, real, *axis, *count)?;
     for (axis, count) in &axes[..axes.len() - 1] {
         result = transform(g, fitted(g, result, *axis, *count)?, *axis, Direction::Forward)?;
     }
@@ -188,13 +222,7 @@ fn real_result<'g>(
     for (axis, count) in &axes[..axes.len() - 1] {
         half = transform(g, fitted(g, half, *axis, *count)?, *axis, Direction::Inverse)?;
     }
-    let half = fitted(g, half, *axis, count / 2 + 1)?;
-    let mirrored = count - (count / 2 + 1);
-    let whole = match mirrored {
-        0 => half,
-        _ => g.cat(&[half, half.narrow(*axis, 1, mirrored).flip(*axis).conj()], *axis),
-    };
-    let result = transform(g, whole, *axis, Direction::Inverse)?.real();
+    let result = of_half_spectrum(g, fitted(g, half, *axis, count / 2 + 1)?, *axis, *count)?;
     let factor = direction.factor(norm, points(axes))?;
     Ok(if factor == 1.0 { result } else { result * factor })
 }

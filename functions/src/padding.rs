@@ -2,7 +2,6 @@
 
 use crate::common::filled;
 use crate::declaration::functions;
-use crate::indexing::index_select;
 use gt_ops::build::Index;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
@@ -51,12 +50,29 @@ fn constant<'g>(input: Expr<'g>, pad: &[i64], value: Scalar) -> Result<Expr<'g>>
     Ok(filled(input.builder(), &sizes, value, input.dtype()?).set_index(&outer, part))
 }
 
-/// The index that a padded axis has at each position of the result.
-fn padded_index(input: Expr<'_>, mode: &str, axis: usize, before: i64, after: i64) -> Result<Vec<i64>> {
+/// An axis padded by its own elements, or cropped where a size is negative.
+fn padded_axis<'g>(
+    g: &'g Builder<'g>,
+    input: Expr<'g>,
+    mode: &str,
+    axis: usize,
+    before: i64,
+    after: i64,
+) -> Result<Expr<'g>> {
     let sizes = input.sizes()?;
-    let size = sizes[axis];
-    let all = -before..size + after;
-    Ok(match mode {
+    let (size, along) = (sizes[axis], axis as i64);
+    let start = (-before).max(0);
+    let left = size - start - (-after).max(0);
+    if left < 0 {
+        return Err(OpError::runtime(format!(
+            "The input size {size}, plus negative padding {before} and {after} resulted in a negative output size, \
+             which is invalid. Check dimension {axis} of your input."
+        )));
+    }
+    let (before, after) = (before.max(0), after.max(0));
+    let inside = if left == size { input } else { input.narrow(along, start, left) };
+    let mut parts = vec![inside];
+    match mode {
         "reflect" => {
             if before >= size || after >= size {
                 return Err(OpError::runtime(format!(
@@ -64,7 +80,12 @@ fn padded_index(input: Expr<'_>, mode: &str, axis: usize, before: i64, after: i6
                      ({before}, {after}) at dimension {axis} of input {sizes:?}"
                 )));
             }
-            all.map(|i| if i < size { i.abs() } else { 2 * (size - 1) - i }).collect()
+            if before > 0 {
+                parts.insert(0, input.narrow(along, 1, before).flip(along));
+            }
+            if after > 0 {
+                parts.push(input.narrow(along, size - 1 - after, after).flip(along));
+            }
         }
         "replicate" => {
             if size == 0 {
@@ -72,18 +93,38 @@ fn padded_index(input: Expr<'_>, mode: &str, axis: usize, before: i64, after: i6
                     "Expected dimension {axis} of the input to be padded to be non-empty"
                 )));
             }
-            all.map(|i| i.clamp(0, size - 1)).collect()
+            let repeated = |at: i64, count: i64| {
+                let mut wide = sizes.clone();
+                wide[axis] = count;
+                input.narrow(along, at, 1).expand(&wide)
+            };
+            if before > 0 {
+                parts.insert(0, repeated(0, before));
+            }
+            if after > 0 {
+                parts.push(repeated(size - 1, after));
+            }
         }
         _ => {
-            if before > size || after > size {
+            // Negative padding crops first; the remaining elements are then repeated periodically.
+            if before > size || after > size || (left == 0 && before + after > 0) {
                 return Err(OpError::runtime("Padding value causes wrapping around more than once."));
             }
-            // Negative padding crops first; the remaining elements are then repeated periodically.
-            let cut = (-before).max(0);
-            let left = size - cut - (-after).max(0);
-            (-before.max(0)..left + after.max(0)).map(|i| cut + i.rem_euclid(left)).collect()
+            let mut rest = before;
+            while rest > 0 {
+                let count = rest.min(left);
+                parts.insert(0, inside.narrow(along, left - count, count));
+                rest -= count;
+            }
+            rest = after;
+            while rest > 0 {
+                let count = rest.min(left);
+                parts.push(inside.narrow(along, 0, count));
+                rest -= count;
+            }
         }
-    })
+    }
+    Ok(if parts.len() == 1 { inside } else { g.cat(&parts, along) })
 }
 
 /// `nn.functional.pad`.
@@ -115,8 +156,7 @@ pub(crate) fn padded<'g>(
     for (i, sizes) in pad.chunks_exact(2).enumerate() {
         let (axis, before, after) = (rank - 1 - i, sizes[0], sizes[1]);
         if before != 0 || after != 0 {
-            let index = padded_index(result, mode, axis, before, after)?;
-            result = index_select(g, result, axis as i64, g.ints(&index, &[index.len() as i64]))?;
+            result = padded_axis(g, result, mode, axis, before, after)?;
         }
     }
     Ok(result.copied())

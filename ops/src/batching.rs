@@ -374,6 +374,8 @@ impl Batch<'_> {
             | Op::LogSoftmaxBackward
             | Op::Fourier
             | Op::InverseFourier
+            | Op::RealFourier
+            | Op::InverseRealFourier
             | Op::LstmCell
             | Op::LstmCellBackward
             | Op::Attention

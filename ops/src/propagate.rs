@@ -399,7 +399,9 @@ fn rows(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
     let lead = dims(0).len().saturating_sub(1);
     match (op, attrs) {
         (Op::Softmax | Op::LogSoftmax | Op::LayerNorm | Op::RmsNorm, _) => along_rows(0..1, lead, false),
-        (Op::Fourier | Op::InverseFourier, _) => along_rows(0..1, lead, false),
+        (Op::Fourier | Op::InverseFourier | Op::RealFourier | Op::InverseRealFourier, _) => {
+            along_rows(0..1, lead, false)
+        }
         (Op::SoftmaxBackward | Op::LogSoftmaxBackward | Op::LayerNormBackward | Op::RmsNormBackward, _) => {
             along_rows(0..2, lead, false);
         }

@@ -117,6 +117,8 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
             ("inverse_fourier", lambda z: gt.fft.ifft(z, norm="forward")),
         )
     },
+    "real_fourier": ([X], {}, lambda: gt.view_as_real(gt.fft.rfft(gt.tensor(X))).reshape(3, 6)),
+    "inverse_real_fourier": ([X], {}, lambda: gt.fft.irfft(gt.view_as_complex(gt.tensor(PAIRS)), norm="forward")),
     **{
         name: ([X], {"axes": [-1], "keepdim": 1}, lambda name=name: getattr(gt.tensor(X), name)(dim=-1, keepdim=True))
         for name in ("sum", "mean", "prod", "amax", "amin", "any", "all", "argmax", "argmin")

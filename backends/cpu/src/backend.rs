@@ -2,6 +2,7 @@
 
 use crate::kernels::{Kernel, KernelTable, SimdLevel};
 use crate::memory::CachingAllocator;
+use crate::rows::fourier::FourierPlans;
 use crate::rows::moments::RowMoments;
 use crate::strided::copy;
 use crate::tensor::CpuTensor;
@@ -71,6 +72,7 @@ pub struct CpuBackend {
     /// one that cached them.
     pub(crate) step: StepCount,
     pub(crate) moments: Option<RowMoments>,
+    pub(crate) fourier_plans: FourierPlans,
     /// The instruction to come, and what may cancel it.
     pub(crate) cancellation: (Arc<Cancellation>, u64),
 }
@@ -111,6 +113,7 @@ impl CpuBackend {
             level,
             step: StepCount::default(),
             moments: None,
+            fourier_plans: FourierPlans::default(),
             cancellation: (Arc::default(), Cancellation::NEVER),
         }
     }
@@ -125,6 +128,7 @@ impl CpuBackend {
             level: self.level,
             step: self.step.clone(),
             moments: None,
+            fourier_plans: FourierPlans::default(),
             cancellation: (Arc::default(), Cancellation::NEVER),
         }
     }

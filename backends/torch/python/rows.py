@@ -229,6 +229,21 @@ def transform(run: Callable[..., torch.Tensor], norm: str):
     return op
 
 
+def real_transform(rows: torch.Tensor) -> torch.Tensor:
+    """Returns the frequencies of rows of real numbers, as pairs."""
+    if rows.numel() == 0:
+        return rows.new_empty((*rows.shape[:-1], rows.shape[-1] + 2))
+    return torch.view_as_real(torch.fft.rfft(rows)).flatten(-2)
+
+
+def inverse_real_transform(rows: torch.Tensor) -> torch.Tensor:
+    """Returns the rows of real numbers that have these frequencies, times their number."""
+    if rows.numel() == 0:
+        return rows.new_empty((*rows.shape[:-1], rows.shape[-1] - 2))
+    pairs = rows.contiguous().view(*rows.shape[:-1], -1, 2)
+    return torch.fft.irfft(torch.view_as_complex(pairs), norm="forward")
+
+
 OPS = {
     "softmax": lambda a: torch.softmax(a, -1),
     "softmax_backward": softmax_backward,
@@ -252,4 +267,6 @@ OPS = {
     "lstm_cell_backward": lstm_cell_backward,
     "fourier": transform(torch.fft.fft, "backward"),
     "inverse_fourier": transform(torch.fft.ifft, "forward"),
+    "real_fourier": real_transform,
+    "inverse_real_fourier": inverse_real_transform,
 }

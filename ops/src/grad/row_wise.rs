@@ -110,6 +110,24 @@ pub fn lstm_cell<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
     c.each(|operand| if operand == 0 { both.narrow(-1, 0, 4 * size) } else { both.narrow(-1, 4 * size, size) })
 }
 
+/// The frequencies of a real signal of which all but the first and the last are multiplied: those stand for their
+/// conjugates, too.
+fn paired<'g>(c: &GradCtx<'g>, rows: Expr<'g>, factor: f64) -> Expr<'g> {
+    let count = rows.size(-1).unwrap_or(2);
+    let between = rows.narrow(-1, 2, count - 4) * factor;
+    c.builder.cat(&[rows.narrow(-1, 0, 2), between, rows.narrow(-1, count - 2, 2)], -1)
+}
+
+/// The derivative of `Op::RealFourier`: the real part of the inverse transform of the gradient.
+pub fn real_fourier<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+    c.emit(Op::InverseRealFourier, [paired(c, c.grad, 0.5)])
+}
+
+/// The derivative of `Op::InverseRealFourier`.
+pub fn inverse_real_fourier<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+    paired(c, c.emit(Op::RealFourier, [c.grad]), 2.0)
+}
+
 /// The derivatives of `Op::LstmCellBackward`, each by the chain rule from the operands.
 pub fn lstm_cell_backward<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
     let [of_hidden, of_cell, sums, before, after] = [0, 1, 2, 3, 4].map(|i| c.arg(i).upcast());

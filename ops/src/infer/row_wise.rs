@@ -20,6 +20,16 @@ pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             // Each complex number is two elements.
             if columns(&input).is_multiple_of(2) { Ok(input) } else { Err(unfit(row, 0)) }
         }
+        (Op::RealFourier | Op::InverseRealFourier, Attrs::None) => {
+            let input = rows_of(row, inputs, 0)?;
+            let (count, is_forward) = (columns(&input), row.op == Op::RealFourier);
+            if !count.is_multiple_of(2) || count < if is_forward { 2 } else { 4 } {
+                return Err(unfit(row, 0));
+            }
+            let found = if is_forward { count.saturating_add(2) } else { count - 2 };
+            let dims = input.shape.with_dim(input.shape.rank() - 1, found);
+            Ok(Meta::new(Shape::new(dims.dims())?, input.dtype))
+        }
         (Op::SoftmaxBackward | Op::LogSoftmaxBackward, Attrs::None) => {
             let grad = rows_of(row, inputs, 0)?;
             same(row, inputs, 1, &grad)?;

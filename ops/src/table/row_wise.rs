@@ -38,6 +38,24 @@ macro_rules! rows {
             reference: "np.fft.ifft(a.view(complex), axis=-1, norm='forward').view(float)",
         }
 
+        /// Discrete Fourier transform of real rows of an even number of elements, not normalized: the frequencies 0 to
+        /// n / 2, each a real and an imaginary part, so n + 2 elements. The others are their conjugates.
+        RealFourier = 299, real_fourier(input) {
+            class: Class::RowWise, accepts: DTypeSet::WHOLE_FLOAT,
+            grad: Each(&[row_wise::real_fourier]),
+            cost_flops: 20,
+            reference: "np.fft.rfft(a, axis=-1).view(float)",
+        }
+
+        /// Inverse discrete Fourier transform of rows of such frequencies, not normalized: rows of n real elements from
+        /// n + 2. The imaginary parts of the first and the last frequency count as 0.
+        InverseRealFourier = 300, inverse_real_fourier(input) {
+            class: Class::RowWise, accepts: DTypeSet::WHOLE_FLOAT,
+            grad: Each(&[row_wise::inverse_real_fourier]),
+            cost_flops: 20,
+            reference: "np.fft.irfft(a.view(complex), axis=-1, norm='forward')",
+        }
+
         /// Logarithm of softmax along the last axis, accurate where softmax is small.
         LogSoftmax = 243, log_softmax(input) {
             class: Class::RowWise, accepts: DTypeSet::FLOAT, promotion: Promotion::Float,

@@ -333,6 +333,9 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
         (Class::RowWise, _) if matches!(op, Op::Fourier | Op::InverseFourier) => {
             Ok(fourier(op, inputs[0].tensor(), out))
         }
+        (Class::RowWise, _) if matches!(op, Op::RealFourier | Op::InverseRealFourier) => {
+            Ok(real_fourier(op, inputs[0].tensor(), out))
+        }
         (Class::RowWise, _) if op == Op::LstmCell => {
             let (gates, cell) = (inputs[0].tensor(), inputs[1].tensor());
             let size = out.shape.dims()[out.shape.rank() - 1] / 2;
@@ -451,6 +454,28 @@ fn fourier(op: Op, from: &Host, out: &Meta) -> Host {
             if i % 2 == 0 { re * cosine - im * sine } else { re * sine + im * cosine }
         });
         terms.sum::<f64>()
+    });
+    Host::floats(*out, values)
+}
+
+/// The discrete Fourier transforms of rows of real numbers, and back, by their definition.
+fn real_fourier(op: Op, from: &Host, out: &Meta) -> Host {
+    let [columns, found] = [&from.meta, out].map(|meta| meta.shape.dims().last().copied().unwrap_or(0));
+    let length = columns.min(found);
+    let angle = |j: usize, k: usize| std::f64::consts::TAU * (j * k % length) as f64 / length as f64;
+    let values = (0..out.shape.numel()).map(|i| {
+        let (row, at) = (i / found * columns, i % found);
+        if op == Op::RealFourier {
+            let term =
+                |j| from.float(row + j) * if at % 2 == 0 { angle(j, at / 2).cos() } else { -angle(j, at / 2).sin() };
+            (0..length).map(term).sum::<f64>()
+        } else {
+            let half = length / 2;
+            let part =
+                |k: usize, turn: f64| from.float(row + 2 * k) * turn.cos() - from.float(row + 2 * k + 1) * turn.sin();
+            let between: f64 = (1..half).map(|k| 2.0 * part(k, angle(at, k))).sum();
+            from.float(row) + between + from.float(row + length) * angle(at, half).cos()
+        }
     });
     Host::floats(*out, values)
 }

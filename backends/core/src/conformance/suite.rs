@@ -1104,6 +1104,26 @@ pub fn fourier_transforms<B: Backend>(backend: &mut B) {
     }
 }
 
+/// Fourier transforms of no, one and several rows of real numbers, and back.
+pub fn real_fourier_transforms<B: Backend>(backend: &mut B) {
+    let mut numbers = TestNumbers::new();
+    for (op, more) in [(Op::RealFourier, 0), (Op::InverseRealFourier, 2)] {
+        for dtype in op.row().accepts.iter() {
+            for length in [2, 4, 6, 8, 14, 24, 50, 128, 194, 256] {
+                for layout in LAYOUTS {
+                    let columns = length + more;
+                    for dims in [&[columns][..], &[3, columns], &[2, 0, columns], &[2, 1, columns]] {
+                        let from = numbers.host(Meta::new(shape(dims), dtype), (-3.0, 3.0), false);
+                        let absolute = compute_epsilon(dtype) * (8.0 + 8.0 * length as f64);
+                        let tolerance = |_: &Host, _: usize| Tolerance { own: 2.0, absolute };
+                        check(backend, op, &[OracleOperand::Tensor(from)], &Attrs::None, &[layout], tolerance);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Alignments of labels with time steps: no, one and several samples, labels that repeat, sizes from none to beyond the
 /// operands', labels without probability, and losses that are infinite. Forward variables and posterior probabilities.
 pub fn alignments<B: Backend>(backend: &mut B) {

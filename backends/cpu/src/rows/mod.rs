@@ -6,7 +6,7 @@
 
 mod attention;
 mod ctc;
-mod fourier;
+pub(crate) mod fourier;
 mod loss;
 mod lstm;
 pub(crate) mod moments;
@@ -198,7 +198,9 @@ impl CpuBackend {
     fn rows_of<R: Vectors>(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
         match (op, attrs) {
             (Op::Softmax | Op::LogSoftmax, _) => self.softmax::<R>(tensor(&inputs[0])?, op == Op::LogSoftmax, out),
-            (Op::Fourier | Op::InverseFourier, _) => self.fourier(tensor(&inputs[0])?, op, out),
+            (Op::Fourier | Op::InverseFourier | Op::RealFourier | Op::InverseRealFourier, _) => {
+                self.fourier(tensor(&inputs[0])?, op, out)
+            }
             (Op::SoftmaxBackward | Op::LogSoftmaxBackward, _) => {
                 self.softmax_grad::<R>(tensor(&inputs[0])?, tensor(&inputs[1])?, op == Op::LogSoftmaxBackward, out)
             }

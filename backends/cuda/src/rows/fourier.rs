@@ -1,5 +1,5 @@
 //! Discrete Fourier transforms of complex rows, by one pass for each factor of the length (Stockham's order, which
-//! needs no permutation of bits).
+//! needs no permutation of bits), and of real rows as complex ones of half the length.
 
 use super::row_plan::extent;
 use crate::backend::CudaBackend;
@@ -30,6 +30,27 @@ pub(crate) static FOURIER: Template = Template {
     catalogue: || [DType::F32, DType::F64].map(|dtype| KernelKey::new(&FOURIER, None, Some(dtype), 0)).to_vec(),
 };
 
+/// What follows the passes of real numbers' transform, and what comes before those of its inverse, which the key's op
+/// says.
+pub(crate) static REAL_FOURIER: Template = Template {
+    name: "real_fourier",
+    includes: &["fourier.cuh"],
+    code: |key| {
+        let (name, t) = (key.name(), key.dtypes[0].map_or("f32", c_name));
+        let call = if key.op == Some(Op::RealFourier) { "fourier_separate" } else { "fourier_join" };
+        format!(
+            "GT_KERNEL(256) {name}({t}* to, const {t}* from, i64 numbers, i64 half) {{
+    {call}<{t}>((Complex<{t}>*)to, (const Complex<{t}>*)from, numbers, half);
+}}"
+        )
+    },
+    catalogue: || {
+        let ops = [Op::RealFourier, Op::InverseRealFourier];
+        let of = |op| [DType::F32, DType::F64].map(|dtype| KernelKey::new(&REAL_FOURIER, Some(op), Some(dtype), 0));
+        ops.into_iter().flat_map(of).collect()
+    },
+};
+
 /// The factors of a length: its primes, of which small ones are multiplied with each other.
 fn radices(mut length: usize) -> Vec<usize> {
     let (mut factors, mut prime) = (Vec::new(), 2);
@@ -54,13 +75,44 @@ fn radices(mut length: usize) -> Vec<usize> {
 }
 
 impl CudaBackend {
-    /// The transforms of the rows of a tensor, whose elements are the parts of complex numbers in turn.
+    /// The transforms of the rows of a tensor. Complex numbers are two elements, their parts.
     pub(crate) fn fourier(&mut self, op: Op, input: &CudaTensor, out: &Meta) -> Result<CudaTensor> {
-        let (_, columns) = extent(out);
+        let from = self.contiguous(input)?;
+        let ((_, columns), (_, found)) = (extent(&from.meta), extent(out));
+        let half = columns.min(found) / 2;
         if out.shape.numel() == 0 {
             return self.new_tensor(out);
         }
-        let (length, numbers) = (columns / 2, out.shape.numel() / 2);
+        match op {
+            Op::RealFourier => {
+                let pairs = self.passes(-1, from, half)?;
+                self.real_fourier(op, &pairs, half, out)
+            }
+            Op::InverseRealFourier => {
+                let pairs = Meta::new(from.meta.shape.with_dim(from.meta.shape.rank() - 1, 2 * half), out.dtype);
+                let pairs = self.real_fourier(op, &from, half, &pairs)?;
+                self.passes(1, pairs, half)
+            }
+            _ => self.passes(if op == Op::Fourier { -1 } else { 1 }, from, half),
+        }
+    }
+
+    /// The pairs that a row of real numbers is transformed as, and its frequencies: one of the other.
+    fn real_fourier(&mut self, op: Op, from: &CudaTensor, half: usize, out: &Meta) -> Result<CudaTensor> {
+        let function = self.kernels.get(&KernelKey::new(&REAL_FOURIER, Some(op), Some(out.dtype), 0))?;
+        let (result, numbers) = (self.new_tensor(out)?, out.shape.numel() / 2);
+        let mut args = Args::new();
+        args.push(result.ptr()).push(from.ptr()).push(numbers as i64).push(half as i64);
+        // SAFETY: the arguments match the kernel; the result has `numbers` pairs, and its rows and the operand's have
+        // `half` pairs and one more, by the op.
+        unsafe { self.launch(function, self.grid_stride(numbers), &args) }?;
+        Ok(result)
+    }
+
+    /// The transforms of rows of `length` complex numbers.
+    fn passes(&mut self, sign: i64, mut from: CudaTensor, length: usize) -> Result<CudaTensor> {
+        let meta = from.meta;
+        let numbers = meta.shape.numel() / 2;
         let radices = radices(length);
         if let Some(prime) = radices.iter().find(|radix| **radix > PRIME_MAX) {
             return Err(ExecError::internal(format!(
@@ -68,12 +120,10 @@ impl CudaBackend {
                  lengths whose prime factors are at most {PRIME_MAX}; pad to another length with n="
             )));
         }
-        let function = self.kernels.get(&KernelKey::new(&FOURIER, None, Some(out.dtype), 0))?;
-        let sign: i64 = if op == Op::Fourier { -1 } else { 1 };
-        let mut from = self.contiguous(input)?;
+        let function = self.kernels.get(&KernelKey::new(&FOURIER, None, Some(meta.dtype), 0))?;
         let mut done = 1usize;
         for radix in radices {
-            let result = self.new_tensor(out)?;
+            let result = self.new_tensor(&meta)?;
             let mut args = Args::new();
             args.push(result.ptr()).push(from.ptr()).push(numbers as i64).push(length as i64);
             args.push(done as i64).push(radix as i64).push(sign);

@@ -21,6 +21,7 @@ use row_plan::tensor;
 pub(crate) static TEMPLATES: &[&Template] = &[
     &ctc::CTC,
     &fourier::FOURIER,
+    &fourier::REAL_FOURIER,
     &softmax::SOFTMAX,
     &norm::NORM,
     &norm::WEIGHT_SUMS,
@@ -68,7 +69,9 @@ impl CudaBackend {
             (Op::AttentionBackward | Op::AttentionGradients, Attrs::Attention { causal, scale }) => {
                 self.attention_grad(op, inputs, *causal, *scale, out)
             }
-            (Op::Fourier | Op::InverseFourier, _) => self.fourier(op, tensor(inputs, 0)?, out),
+            (Op::Fourier | Op::InverseFourier | Op::RealFourier | Op::InverseRealFourier, _) => {
+                self.fourier(op, tensor(inputs, 0)?, out)
+            }
             (Op::LstmCell, _) => self.lstm_cell(inputs, out),
             (Op::LstmCellBackward, _) => self.lstm_cell_grad(inputs, out),
             (Op::CtcForward | Op::CtcPosteriors, _) => self.ctc(op, inputs, out),
