@@ -2,7 +2,8 @@
 //!
 //! Values are immutable. So the client keeps the bytes of a small value that it has uploaded or fetched, and does not
 //! ask the daemon for them again. `x[i].item()` takes its element from those of `x` if that is small: a loop over the
-//! elements waits for the daemon once.
+//! elements waits for the daemon once. A data set whose samples are read one by one is larger: it is fetched whole, and
+//! kept, once fetching its parts has taken as long as that.
 
 use crate::error::Result;
 use crate::handle::{Binding, Tensor};
@@ -12,6 +13,13 @@ use crate::value::TensorValue;
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Meta, Op, Shape};
 use std::sync::Arc;
+
+/// Fetching this many bytes takes as long as fetching a few: some 3 µs.
+const BYTES_PER_FETCH: usize = 8 << 10;
+/// Fewer parts than this say nothing of what follows.
+const PARTS_MIN: usize = 8;
+/// A value of more bytes than this is not kept, however often its parts are read.
+const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// The elements of a tensor, not yet waited for. An in-place operation that follows does not change them.
 pub struct TensorElements {
@@ -30,8 +38,7 @@ impl Tensor {
     pub fn elements(&self) -> Result<TensorElements> {
         if let Binding::View(view) = &self.binding {
             let (base, _) = view.base.read()?;
-            let is_small = base.meta().bytes() <= HOST_COPY_BYTES_MAX && !base.is_batched();
-            if is_small && view.ops.iter().all(runs_on_host) {
+            if !base.is_batched() && view.ops.iter().all(runs_on_host) && is_known(&base, view.meta.bytes()) {
                 return Ok(TensorElements { value: base, ops: view.ops.clone(), meta: view.meta });
             }
         }
@@ -51,7 +58,7 @@ impl TensorElements {
     /// # Errors
     /// As [`ClientSession::download`](crate::ClientSession::download).
     pub fn fetch(&self) -> Result<HostBytes> {
-        let mut bytes = self.value.session().host_bytes(&self.value)?;
+        let mut bytes = self.value.session().host_bytes(&self.value, !self.ops.is_empty())?;
         let mut shape = self.value.meta().shape;
         for op in &self.ops {
             match &op.attrs {
@@ -67,6 +74,18 @@ impl TensorElements {
     }
 }
 
+/// Whether a part of `len` bytes is taken from all bytes of a value, which are known or worth fetching.
+fn is_known(value: &TensorValue, len: usize) -> bool {
+    let whole = value.meta().bytes();
+    if whole <= HOST_COPY_BYTES_MAX || value.host_copy().is_some() {
+        return true;
+    }
+    // A large part takes longer to cut out of the bytes than to fetch.
+    whole <= KEPT_BYTES_MAX
+        && len <= BYTES_PER_FETCH
+        && value.count_part_read() as usize > (whole / BYTES_PER_FETCH).max(PARTS_MIN)
+}
+
 /// Whether [`TensorElements::fetch`] can compute a view's op.
 fn runs_on_host(op: &ViewOp) -> bool {
     matches!((op.op, &op.attrs), (Op::Slice, Attrs::Slice(_)) | (Op::Reshape, Attrs::Shape(_)))
@@ -75,16 +94,25 @@ fn runs_on_host(op: &ViewOp) -> bool {
 /// The bytes of a slice of a tensor of `shape`, whose elements have `size` bytes each.
 fn sliced(bytes: &[u8], shape: &Shape, spec: &SliceSpec, size: usize) -> Vec<u8> {
     let (rank, strides) = (shape.rank(), shape.contiguous_strides());
+    // The last axes whose elements lie behind each other are copied at once.
+    let (mut outer, mut run) = (rank, 1);
+    while outer > 0 && spec.step[outer - 1] == 1 {
+        outer -= 1;
+        run *= spec.sizes.dims()[outer];
+        if spec.sizes.dims()[outer] != shape.dims()[outer] {
+            break;
+        }
+    }
     let first: i64 = (0..rank).map(|axis| spec.start[axis] * strides[axis] as i64).sum();
     let mut out = Vec::with_capacity(spec.sizes.numel() * size);
-    for i in 0..spec.sizes.numel() {
+    for i in 0..spec.sizes.numel().checked_div(run).unwrap_or(0) {
         let (mut rest, mut at) = (i, first);
-        for axis in (0..rank).rev() {
+        for axis in (0..outer).rev() {
             let count = spec.sizes.dims()[axis];
             at += (rest % count) as i64 * spec.step[axis] * strides[axis] as i64;
             rest /= count;
         }
-        out.extend_from_slice(&bytes[at as usize * size..][..size]);
+        out.extend_from_slice(&bytes[at as usize * size..][..run * size]);
     }
     out
 }
@@ -109,6 +137,9 @@ mod tests {
         assert_eq!(of([1, 2], [1, 1], [1, 1]), [6]);
         assert_eq!(of([2, 3], [-2, -1], [2, 3]), [11, 10, 9, 3, 2, 1]);
         assert_eq!(of([0, 1], [2, 2], [2, 2]), [1, 3, 9, 11]);
+        assert_eq!(of([1, 0], [1, 1], [2, 4]), (4..12).collect::<Vec<_>>());
+        assert_eq!(of([1, 1], [1, 1], [2, 2]), [5, 6, 9, 10]);
+        assert_eq!(of([2, 0], [-2, 1], [2, 4]), [8, 9, 10, 11, 0, 1, 2, 3]);
         assert!(of([1, 1], [1, 1], [0, 3]).is_empty());
         let scalar = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: Shape::SCALAR };
         assert_eq!(sliced(&[7, 8], &Shape::SCALAR, &scalar, 2), [7, 8]);

@@ -38,6 +38,9 @@ const HASHED_BYTES_MAX: usize = 64 << 10;
 /// Larger memory that the kernel does not watch is hashed at every read until it was found unchanged this often in a
 /// row, then only when that number has doubled.
 const UNCHANGED_READS_MAX: u64 = 16;
+/// From this many arrays of small parts of a storage on, further ones are parts of one array of all of it: whether each was
+/// written is asked at every read.
+const SMALL_PARTS_MAX: usize = 32;
 /// How long a thread sleeps that waits for another to upload.
 const UPLOAD_NAP: Duration = Duration::from_micros(100);
 
@@ -105,6 +108,14 @@ impl HostViews {
     fn of(storage: &Storage) -> Option<Arc<HostViews>> {
         let side: Arc<dyn Any + Send + Sync> = storage.host_side(|| Arc::new(HostViews::default()));
         side.downcast().ok()
+    }
+
+    /// How many pieces of host memory show elements of `storage`.
+    fn count(storage: &Storage) -> usize {
+        if !storage.has_host_side() {
+            return 0;
+        }
+        HostViews::of(storage).map_or(0, |views| lock(&views.0).views.len())
     }
 
     /// Calls `update` on the views, of which it may remove some. If they are out already, which they are where `update`
@@ -251,7 +262,7 @@ impl HostView {
             true => storage.current().0,
             false => self.view(storage).read()?.value,
         };
-        let bytes = value.session().host_bytes(&value)?;
+        let bytes = value.session().host_bytes(&value, false)?;
         self.memory.write(&bytes)?;
         self.detection.renew(&bytes);
         Ok(())
@@ -321,14 +332,15 @@ impl Tensor {
     }
 
     /// For a view, the tensor that has all elements of the storage, and in whose memory those of the view are at its
-    /// offset and strides. None for a small part of a large storage, unless host memory shows all of that already, and
-    /// for a view that has its elements elsewhere in PyTorch's memory.
+    /// offset and strides. None for a small part of a large storage, unless host memory shows all of that or many parts
+    /// already, and for a view that has its elements elsewhere in PyTorch's memory.
     pub fn whole(&self) -> Option<Tensor> {
         let Binding::View(view) = &self.binding else { return None };
         let bytes = view.base.with_value(|value| value.meta().bytes());
         let is_small_part = bytes > HASHED_BYTES_MAX && 2 * view.meta.bytes() < bytes;
         let whole = Tensor { binding: Binding::Shared(view.base.clone(), AutogradMeta::of(None, true)) };
-        (view.layout.in_order && (!is_small_part || whole.host_memory().is_some())).then_some(whole)
+        let is_shown = || whole.host_memory().is_some() || HostViews::count(&view.base) >= SMALL_PARTS_MAX;
+        (view.layout.in_order && (!is_small_part || is_shown())).then_some(whole)
     }
 
     /// Memory that has the tensor's elements, which are `bytes` in row-major order, for [`Tensor::show_in`].

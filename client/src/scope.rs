@@ -546,7 +546,7 @@ impl Graph for Scope {
     fn fetch(&mut self, v: Val) -> OpResult<Vec<u8>> {
         let value = self.tensors[v.0 as usize].0.clone();
         self.fetched = true;
-        match self.session.host_bytes(&value) {
+        match self.session.host_bytes(&value, false) {
             Ok(bytes) => Ok(bytes.to_vec()),
             Err(error) => {
                 self.error = Some(error);

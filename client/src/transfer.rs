@@ -25,7 +25,7 @@ pub(crate) const HOST_COPY_BYTES_MAX: usize = 512;
 
 /// Row-major bytes of a tensor on the host.
 pub enum HostBytes {
-    /// The bytes of a small tensor.
+    /// Bytes that are kept here.
     Copy(Arc<[u8]>),
     /// The bytes that the daemon has written to a block of the arena.
     Fetched(FetchedBlock),
@@ -210,11 +210,12 @@ impl ClientSession {
             }
         }
     }
-    /// The row-major bytes of `value`: those that are known here, or fetched ones.
+    /// The row-major bytes of `value`: those that are known here, or fetched ones, which are kept if they are few or if
+    /// `keep` is set.
     ///
     /// # Errors
     /// As [`ClientSession::download`].
-    pub fn host_bytes(self: &Arc<ClientSession>, value: &TensorValue) -> Result<HostBytes> {
+    pub fn host_bytes(self: &Arc<ClientSession>, value: &TensorValue, keep: bool) -> Result<HostBytes> {
         // Where the daemon has gone, fetching says so.
         if let Some(bytes) = value.host_copy()
             && self.was_alive()
@@ -222,7 +223,7 @@ impl ClientSession {
             return Ok(HostBytes::Copy(bytes.clone()));
         }
         let bytes = HostBytes::Fetched(FetchedBlock(self.download(value)?));
-        if bytes.len() > HOST_COPY_BYTES_MAX {
+        if bytes.len() > HOST_COPY_BYTES_MAX && !keep {
             return Ok(bytes);
         }
         let copy: Arc<[u8]> = bytes[..].into();

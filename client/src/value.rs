@@ -4,8 +4,8 @@ use crate::batch::BatchAxes;
 use crate::session::ClientSession;
 use crate::version::VersionCounter;
 use gt_ops::{Meta, TensorId};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, OnceLock};
 
 /// The id that no tensor has.
@@ -23,15 +23,18 @@ pub struct TensorValue {
     batch: Option<Box<BatchAxes>>,
     /// Whether a function computed it of numbers alone, and no handle has it: the positions that an `unfold` gathers.
     constant: AtomicBool,
-    /// The row-major bytes of a small value that was uploaded or fetched.
+    /// The row-major bytes of a value that was uploaded or fetched, if it is small or often read in parts.
     host_copy: OnceLock<Arc<[u8]>>,
+    /// How often a part of the elements was asked for.
+    part_reads: AtomicU32,
 }
 
 impl TensorValue {
     pub(crate) fn new(id: TensorId, meta: Meta, session: &Arc<ClientSession>) -> Arc<TensorValue> {
         let (session, version) = (session.clone(), VersionCounter::default());
         let (reinterpreted, batch, constant, host_copy) = (None, None, AtomicBool::new(false), OnceLock::new());
-        Arc::new(TensorValue { id, meta, session, version, reinterpreted, batch, constant, host_copy })
+        let part_reads = AtomicU32::new(0);
+        Arc::new(TensorValue { id, meta, session, version, reinterpreted, batch, constant, host_copy, part_reads })
     }
     /// A value that no tensor of the daemon has yet: the first read of its storage uploads one.
     pub(crate) fn to_be_uploaded(meta: Meta, session: &Arc<ClientSession>) -> Arc<TensorValue> {
@@ -55,7 +58,8 @@ impl TensorValue {
         // A batched value refers to the one that has its batch axes.
         let elements = if value.is_batched() { value.reinterpreted.as_ref().unwrap_or(value) } else { value };
         let (reinterpreted, constant, host_copy) = (Some(elements.clone()), AtomicBool::new(false), OnceLock::new());
-        Arc::new(TensorValue { id, meta, session, version, reinterpreted, batch, constant, host_copy })
+        let part_reads = AtomicU32::new(0);
+        Arc::new(TensorValue { id, meta, session, version, reinterpreted, batch, constant, host_copy, part_reads })
     }
     /// Whether it has batch axes.
     #[inline]
@@ -86,6 +90,10 @@ impl TensorValue {
     /// The row-major bytes, if they are known on the host.
     pub(crate) fn host_copy(&self) -> Option<&Arc<[u8]>> {
         self.host_copy.get()
+    }
+    /// Counts a read of a part of the elements: the reads so far.
+    pub(crate) fn count_part_read(&self) -> u32 {
+        self.part_reads.fetch_add(1, Relaxed).saturating_add(1)
     }
     /// Keeps the row-major bytes. A value that has them already has the same ones.
     pub(crate) fn keep_host_copy(&self, bytes: Arc<[u8]>) {
