@@ -12,8 +12,8 @@ use gt_ops::{DType, Op, for_each_elementwise};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// Computes `n` elements. If bit `i` of `splat` is set, operand `i` is a single element that is read for all. Only ops
-/// of two operands accept splat ones.
+/// Computes `n` elements. If bit `i` of `splat` is set, operand `i` is a single element that is read for all. Ops of one
+/// operand accept no splat one.
 ///
 /// # Safety
 /// `out` is writable and the operands are readable for their elements, and `out` overlaps none of them.
@@ -293,18 +293,52 @@ unsafe fn map2<B: Body2<A, O>, A: Copy, O: Copy>(out: *mut u8, operands: [*const
 /// # Safety
 /// Same as for [`Kernel`], with operands of types `A` and `C` and a result of type `O`.
 #[inline(always)]
-unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize) {
-    // SAFETY: by the kernel's contract `out` and the operands are valid for `n` elements of these types.
+unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
+    if n == 0 {
+        return;
+    }
+    let len = |i: usize| if splat >> i & 1 == 1 { 1 } else { n };
+    // SAFETY: by the kernel's contract `out` and the operands are valid for `n` elements of these types, or for one
+    // where `splat` says so.
     let (out, a, b, c) = unsafe {
         (
             slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n),
-            slice::from_raw_parts(operands[0].cast::<A>(), n),
-            slice::from_raw_parts(operands[1].cast::<C>(), n),
-            slice::from_raw_parts(operands[2].cast::<C>(), n),
+            slice::from_raw_parts(operands[0].cast::<A>(), len(0)),
+            slice::from_raw_parts(operands[1].cast::<C>(), len(1)),
+            slice::from_raw_parts(operands[2].cast::<C>(), len(2)),
         )
     };
-    for (((out, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
-        out.write(B::call(*a, *b, *c));
+    match splat & 7 {
+        0 => {
+            for (((out, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
+                out.write(B::call(*a, *b, *c));
+            }
+        }
+        // A choice between a number and elements, or the other way round; a weight; two bounds.
+        2 => {
+            let b = b[0];
+            for ((out, a), c) in out.iter_mut().zip(a).zip(c) {
+                out.write(B::call(*a, b, *c));
+            }
+        }
+        4 => {
+            let c = c[0];
+            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+                out.write(B::call(*a, *b, c));
+            }
+        }
+        6 => {
+            let (b, c) = (b[0], c[0]);
+            for (out, a) in out.iter_mut().zip(a) {
+                out.write(B::call(*a, b, c));
+            }
+        }
+        _ => {
+            for (i, out) in out.iter_mut().enumerate() {
+                let at = |operand: usize| if splat >> operand & 1 == 1 { 0 } else { i };
+                out.write(B::call(a[at(0)], b[at(1)], c[at(2)]));
+            }
+        }
     }
 }
 
@@ -652,10 +686,10 @@ macro_rules! level {
                 }
             }
             $(#[$enable])*
-            unsafe fn real3<K: RealKernel<3>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+            unsafe fn real3<K: RealKernel<3>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { crate::kernels::map3::<OnReals<K>, R, R, R>(out, operands, n) }
+                unsafe { crate::kernels::map3::<OnReals<K>, R, R, R>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn int1<K: IntKernel<1>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
@@ -670,10 +704,10 @@ macro_rules! level {
                 unsafe { crate::kernels::map2::<OnInts<K>, I, I>(out, operands, splat, n) }
             }
             $(#[$enable])*
-            unsafe fn int3<K: IntKernel<3>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+            unsafe fn int3<K: IntKernel<3>, I: Int>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { crate::kernels::map3::<OnInts<K>, I, I, I>(out, operands, n) }
+                unsafe { crate::kernels::map3::<OnInts<K>, I, I, I>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn real_test1<K: TestKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
@@ -700,10 +734,10 @@ macro_rules! level {
                 unsafe { crate::kernels::map2::<TestInts<K>, I, u8>(out, operands, splat, n) }
             }
             $(#[$enable])*
-            unsafe fn select<T: Copy>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+            unsafe fn select<T: Copy>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { crate::kernels::map3::<Choose, u8, T, T>(out, operands, n) }
+                unsafe { crate::kernels::map3::<Choose, u8, T, T>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn cast<A: CastElement, O: CastElement>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
