@@ -240,52 +240,62 @@ impl Body1<f32, u16> for NarrowBf16 {
     }
 }
 
+/// Writes a function of an index to each element. The loop goes over indices, since the compiler does not inline
+/// iterators over several slices into functions of a level: they cost two calls for each run of a broadcast operand.
+macro_rules! each_element {
+    ($out:ident, $i:ident => $value:expr) => {
+        for $i in 0..$out.len() {
+            $out[$i].write($value);
+        }
+    };
+}
+
 /// # Safety
 /// Same as for [`Kernel`], with an operand of type `A` and a result of type `O`.
 #[inline(always)]
 unsafe fn map1<B: Body1<A, O>, A: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize) {
+    // The arguments of a function tell the compiler that they do not overlap.
+    #[inline(always)]
+    fn all<B: Body1<A, O>, A: Copy, O>(out: &mut [MaybeUninit<O>], a: &[A]) {
+        let a = &a[..out.len()];
+        each_element!(out, i => B::call(a[i]));
+    }
     // SAFETY: by the kernel's contract `out` and the operands are valid for `n` elements of these types.
     let (out, a) = unsafe {
         (slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n), slice::from_raw_parts(operands[0].cast::<A>(), n))
     };
-    for (out, a) in out.iter_mut().zip(a) {
-        out.write(B::call(*a));
-    }
+    all::<B, A, O>(out, a);
 }
 
 /// # Safety
 /// Same as for [`Kernel`], with operands of type `A` and a result of type `O`.
 #[inline(always)]
 unsafe fn map2<B: Body2<A, O>, A: Copy, O: Copy>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
+    #[inline(always)]
+    fn both<B: Body2<A, O>, A: Copy, O>(out: &mut [MaybeUninit<O>], a: &[A], b: &[A]) {
+        let (a, b) = (&a[..out.len()], &b[..out.len()]);
+        each_element!(out, i => B::call(a[i], b[i]));
+    }
+    #[inline(always)]
+    fn second<B: Body2<A, O>, A: Copy, O>(out: &mut [MaybeUninit<O>], a: A, b: &[A]) {
+        let b = &b[..out.len()];
+        each_element!(out, i => B::call(a, b[i]));
+    }
+    #[inline(always)]
+    fn first<B: Body2<A, O>, A: Copy, O>(out: &mut [MaybeUninit<O>], a: &[A], b: A) {
+        let a = &a[..out.len()];
+        each_element!(out, i => B::call(a[i], b));
+    }
     let (a, b) = (operands[0].cast::<A>(), operands[1].cast::<A>());
     // SAFETY: by the kernel's contract `out` is writable for `n` elements of `O`.
     let out = unsafe { slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n) };
-    match splat & 3 {
-        0 => {
-            // SAFETY: neither operand is splat, so both are readable for `n` elements.
-            let (a, b) = unsafe { (slice::from_raw_parts(a, n), slice::from_raw_parts(b, n)) };
-            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-                out.write(B::call(*a, *b));
-            }
-        }
-        1 => {
-            // SAFETY: operand 0 is a single element, and operand 1 is readable for `n`.
-            let (a, b) = unsafe { (*a, slice::from_raw_parts(b, n)) };
-            for (out, b) in out.iter_mut().zip(b) {
-                out.write(B::call(a, *b));
-            }
-        }
-        2 => {
-            // SAFETY: operand 0 is readable for `n` elements, and operand 1 is a single one.
-            let (a, b) = unsafe { (slice::from_raw_parts(a, n), *b) };
-            for (out, a) in out.iter_mut().zip(a) {
-                out.write(B::call(*a, b));
-            }
-        }
-        _ => {
-            // SAFETY: both operands are single elements.
-            let result = unsafe { B::call(*a, *b) };
-            out.fill(MaybeUninit::new(result));
+    // SAFETY: by the kernel's contract a splat operand is a single element, and another is readable for `n`.
+    unsafe {
+        match splat & 3 {
+            0 => both::<B, A, O>(out, slice::from_raw_parts(a, n), slice::from_raw_parts(b, n)),
+            1 => second::<B, A, O>(out, *a, slice::from_raw_parts(b, n)),
+            2 => first::<B, A, O>(out, slice::from_raw_parts(a, n), *b),
+            _ => out.fill(MaybeUninit::new(B::call(*a, *b))),
         }
     }
 }
@@ -294,6 +304,30 @@ unsafe fn map2<B: Body2<A, O>, A: Copy, O: Copy>(out: *mut u8, operands: [*const
 /// Same as for [`Kernel`], with operands of types `A` and `C` and a result of type `O`.
 #[inline(always)]
 unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
+    /// With `FIRST`, `SECOND` or `THIRD`, the operand is a single element.
+    #[inline(always)]
+    fn all<
+        B: Body3<A, C, O>,
+        A: Copy,
+        C: Copy,
+        O,
+        const FIRST: bool,
+        const SECOND: bool,
+        const THIRD: bool,
+    >(
+        out: &mut [MaybeUninit<O>],
+        a: &[A],
+        b: &[C],
+        c: &[C],
+    ) {
+        let len = |single: bool| if single { 1 } else { out.len() };
+        let (a, b, c) = (&a[..len(FIRST)], &b[..len(SECOND)], &c[..len(THIRD)]);
+        each_element!(out, i => B::call(
+            a[if FIRST { 0 } else { i }],
+            b[if SECOND { 0 } else { i }],
+            c[if THIRD { 0 } else { i }],
+        ));
+    }
     if n == 0 {
         return;
     }
@@ -309,36 +343,14 @@ unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [
         )
     };
     match splat & 7 {
-        0 => {
-            for (((out, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
-                out.write(B::call(*a, *b, *c));
-            }
-        }
-        // A choice between a number and elements, or the other way round; a weight; two bounds.
-        2 => {
-            let b = b[0];
-            for ((out, a), c) in out.iter_mut().zip(a).zip(c) {
-                out.write(B::call(*a, b, *c));
-            }
-        }
-        4 => {
-            let c = c[0];
-            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-                out.write(B::call(*a, *b, c));
-            }
-        }
-        6 => {
-            let (b, c) = (b[0], c[0]);
-            for (out, a) in out.iter_mut().zip(a) {
-                out.write(B::call(*a, b, c));
-            }
-        }
-        _ => {
-            for (i, out) in out.iter_mut().enumerate() {
-                let at = |operand: usize| if splat >> operand & 1 == 1 { 0 } else { i };
-                out.write(B::call(a[at(0)], b[at(1)], c[at(2)]));
-            }
-        }
+        0 => all::<B, A, C, O, false, false, false>(out, a, b, c),
+        1 => all::<B, A, C, O, true, false, false>(out, a, b, c),
+        2 => all::<B, A, C, O, false, true, false>(out, a, b, c),
+        3 => all::<B, A, C, O, true, true, false>(out, a, b, c),
+        4 => all::<B, A, C, O, false, false, true>(out, a, b, c),
+        5 => all::<B, A, C, O, true, false, true>(out, a, b, c),
+        6 => all::<B, A, C, O, false, true, true>(out, a, b, c),
+        _ => all::<B, A, C, O, true, true, true>(out, a, b, c),
     }
 }
 
