@@ -26,6 +26,9 @@ fn exponential_unit<'g>(x: Expr<'g>, alpha: f64, stretch: f64) -> Expr<'g> {
 
 /// Elements between bounds. The gradient at a bound is 0, as in PyTorch; that of `clamp` is 1.
 fn bounded<'g>(x: Expr<'g>, low: Scalar, high: Scalar) -> Expr<'g> {
+    if !x.requires_grad() {
+        return x.limit(Some(low.into()), Some(high.into()));
+    }
     x.ge(high).where_(high, x.le(low).where_(low, x))
 }
 
@@ -179,6 +182,9 @@ functions! {
     [module("nn.functional").in_place_function()]
     fn leaky_relu(g, input: Expr<'g>, negative_slope: f64 = 0.01, inplace: bool = false) -> Result<Expr<'g>> {
         let slope = slope_for("leaky_relu", input, negative_slope)?;
+        if (f64::MIN_POSITIVE..=1.0).contains(&slope) && !input.requires_grad() {
+            return Ok(input.maximum(input * slope));
+        }
         Ok(input.gt(0.0).where_(input, input * slope))
     }
 
@@ -312,7 +318,7 @@ functions! {
         };
         let limited = input.limit(Some(bound(min_val, true)?), Some(bound(max_val, false)?));
         // NaN has the slope of the elements between the bounds, as in PyTorch.
-        Ok(if dtype.is_float() { input.isnan().where_(input, limited) } else { limited })
+        Ok(if dtype.is_float() && input.requires_grad() { input.isnan().where_(input, limited) } else { limited })
     }
 
     /// `min(max(x, 0), 6)`, element by element.
@@ -333,6 +339,9 @@ functions! {
     [module("nn.functional").wide()]
     fn hardsigmoid(g, input: Expr<'g>, inplace: bool = false) -> Result<Expr<'g>> {
         check_implemented("hardsigmoid_cpu", input, DType::is_float)?;
+        if !input.requires_grad() {
+            return Ok(piecewise_sigmoid(input));
+        }
         // NaN has no slope, as in PyTorch.
         Ok(input.isnan().where_(input.detach(), piecewise_sigmoid(input)))
     }

@@ -20,6 +20,15 @@ const LOG_MIN: f64 = -100.0;
 /// The class index that losses leave out if none is given.
 const IGNORED: i64 = -100;
 
+/// `d^2 / 2` where `|d| <= end`, else `end * (|d| - end / 2)`: with `c`, which is `d` between `-end` and `end`, it is
+/// `c * (d - c / 2)`, whose gradient is `c`, also where `d` is infinite.
+fn quadratic_up_to(difference: Expr<'_>, end: f64) -> Result<Expr<'_>> {
+    let largest = difference.dtype()?.largest_float();
+    let end = if end > largest { f64::INFINITY } else { end };
+    let limited = difference.limit(Some((-end).into()), Some(end.into()));
+    Ok((difference - limited * 0.5) * limited)
+}
+
 /// The reduction of a name.
 pub(crate) fn reduction_named(name: &str) -> Result<LossReduction> {
     match name {
@@ -180,15 +189,13 @@ functions! {
         }
         let reduction = reduction_of(g, size_average, reduce, reduction)?;
         warn_of_broadcast(g, "smooth_l1_loss", input, target)?;
-        let difference = (input - target).abs();
+        let difference = input - target;
         if beta == 0.0 {
-            return Ok(reduced(difference, reduction));
+            return Ok(reduced(difference.abs(), reduction));
         }
         check_implemented("smooth_l1_cpu", difference, DType::is_float)?;
-        let large = difference.ge(beta);
-        // Infinite differences stay out of the square, whose gradient they would make NaN.
-        let square = large.where_(0.0, difference).square();
-        Ok(reduced(large.where_(difference - 0.5 * beta, square * (0.5 / beta)), reduction))
+        let losses = quadratic_up_to(difference, beta)?;
+        Ok(reduced(if beta == 1.0 { losses } else { losses * (1.0 / beta) }, reduction))
     }
 
     /// Huber loss: `d^2 / 2` if `|d| <= delta`, else `delta (|d| - delta / 2)`; d = input - target (Huber 1964).
@@ -210,11 +217,9 @@ functions! {
             return Err(OpError::runtime("huber_loss does not support non-positive values for delta."));
         }
         warn_of_broadcast(g, "huber_loss", input, target)?;
-        let difference = (input - target).abs();
+        let difference = input - target;
         check_implemented("huber_cpu", difference, DType::is_float)?;
-        let large = difference.gt(delta);
-        let square = large.where_(0.0, difference).square();
-        let losses = large.where_((difference - 0.5 * delta) * delta, square * 0.5);
+        let losses = quadratic_up_to(difference, delta)?;
         // As in PyTorch, the mean is divided by the number of elements, not by the sum of the weights.
         let losses = weight.map_or(Ok(losses), |weight| weighted(losses, weight))?;
         Ok(reduced(losses, reduction_named(reduction)?))

@@ -179,9 +179,17 @@ functions! {
         // Numbers beyond the dtype become infinite, and stay so.
         let number = |x: f64| if dtype == DType::F64 { x } else { f64::from(x as f32) };
         let x = input.detach();
-        let result = x.isnan().where_(number(nan.unwrap_or(0.0)), x);
-        let result = x.eq(f64::INFINITY).where_(number(posinf.unwrap_or(largest)), result);
-        let result = x.eq(f64::NEG_INFINITY).where_(number(neginf.unwrap_or(-largest)), result);
+        let infinite = |number: Option<f64>, sign: f64| number.unwrap_or(sign * largest);
+        let limited = if posinf.is_none() && neginf.is_none() {
+            x.limit(Some((-largest).into()), Some(largest.into()))
+        } else {
+            let x = x.eq(f64::INFINITY).where_(number(infinite(posinf, 1.0)), x);
+            x.eq(f64::NEG_INFINITY).where_(number(infinite(neginf, -1.0)), x)
+        };
+        let result = x.isnan().where_(number(nan.unwrap_or(0.0)), limited);
+        if !input.requires_grad() {
+            return Ok(result);
+        }
         // As in PyTorch, an infinite gradient of a replaced number is NaN.
         let [result] = g.with_gradient("NanToNumBackward0", &[input, x.isfinite()], [result], |_, values, grads| {
             Ok(vec![grads[0].map(|grad| grad * values[1]), None])

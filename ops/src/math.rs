@@ -666,6 +666,74 @@ fn power(x: f64, y: f64) -> f64 {
     p * exp2_f64(shifted.to_bits().wrapping_sub(ROUND_F64.to_bits()) as i64)
 }
 
+/// The logarithm to base 2 of a positive, finite number, as a sum of two numbers whose error is about 2^-65 of it: the
+/// Taylor series of atanh, whose first two terms are computed in two parts each (Dekker 1971, with fused products).
+#[inline(always)]
+fn log2_in_two_parts(x: f64) -> (f64, f64) {
+    use std::f64::consts::LOG2_E;
+    let subnormal = x < f64::MIN_POSITIVE;
+    let bits = (if subnormal { x * (1u64 << 54) as f64 } else { x }).to_bits();
+    let bits = bits.wrapping_add((0x3ff0_0000 - 0x3fe6_a09e) << 32);
+    let k = ((bits >> 52) as i32).wrapping_sub(if subnormal { 0x3ff + 54 } else { 0x3ff }) as f64;
+    let f = f64::from_bits((bits & 0x000f_ffff_ffff_ffff).wrapping_add(0x3fe6_a09e << 32)) - 1.0;
+    // s = f / (2 + f), and z = s^2.
+    let under = 2.0 + f;
+    let inverse = 1.0 / under;
+    let s = f * inverse;
+    let s_low = (s.mul_add(-under, f) - s * (f - (under - 2.0))) * inverse;
+    let z = s * s;
+    let z_low = s.mul_add(s, -z) + 2.0 * s * s_low;
+    // The logarithm of 1 + f is 2 s (1 + q).
+    let third = z * (1.0 / 3.0);
+    let third_low = z.mul_add(1.0 / 3.0, -third) + z * 1.850_371_707_708_594e-17 + z_low * (1.0 / 3.0);
+    #[rustfmt::skip]
+    let rest = z * z * poly!(z; 1.0 / 5.0, 1.0 / 7.0, 1.0 / 9.0, 1.0 / 11.0, 1.0 / 13.0, 1.0 / 15.0, 1.0 / 17.0, 1.0 / 19.0, 1.0 / 21.0,
+        1.0 / 23.0, 1.0 / 25.0);
+    let q = third + rest;
+    let q_low = (third - q) + rest + third_low;
+    let product = s * q;
+    let product_low = s.mul_add(q, -product) + s * q_low + s_low * q;
+    let log = s + product;
+    let log_low = (s - log) + product + (s_low + product_low);
+    let scaled = log * (2.0 * LOG2_E);
+    let scaled_low =
+        log.mul_add(2.0 * LOG2_E, -scaled) + log * (2.0 * 2.035_527_374_093_103_3e-17) + log_low * (2.0 * LOG2_E);
+    let sum = k + scaled;
+    (sum, (k - sum) + scaled + scaled_low)
+}
+
+/// x to the power of y, for x not negative: 2^(y log2 x), where the exponent has two parts.
+#[inline(always)]
+fn power_f64(x: f64, y: f64) -> f64 {
+    use std::f64::consts::LN_2;
+    // A larger exponent gives no other results, but would give products that are not finite.
+    const LARGEST: f64 = (1u128 << 70) as f64;
+    const FAR: f64 = 1100.0;
+    let y = if y > LARGEST { LARGEST } else { y };
+    let y = if y < -LARGEST { -LARGEST } else { y };
+    let (log, log_low) = log2_in_two_parts(x);
+    let t = y * log;
+    let t_low = y.mul_add(log, -t) + y * log_low;
+    let t_low = if t.abs() < FAR { t_low } else { 0.0 };
+    let t = if t > FAR { FAR } else { t };
+    let t = if t < -FAR { -FAR } else { t };
+    let shifted = t + ROUND_F64;
+    let f = t - (shifted - ROUND_F64);
+    let w = f * LN_2;
+    let w_low = f.mul_add(LN_2, -w) + f * 2.319_046_813_846_299_6e-17 + t_low * LN_2;
+    #[rustfmt::skip]
+    let p = poly!(w; 1.0 / 2.0, 1.0 / 6.0, 1.0 / 24.0, 1.0 / 120.0, 1.0 / 720.0, 1.0 / 5_040.0, 1.0 / 40_320.0, 1.0 / 362_880.0,
+        1.0 / 3_628_800.0, 1.0 / 39_916_800.0, 1.0 / 479_001_600.0, 1.0 / 6_227_020_800.0);
+    let p = (w * w) * p;
+    let p = w_low.mul_add(1.0 + (p + w), p) + w;
+    let n = shifted.to_bits().wrapping_sub(ROUND_F64.to_bits()) as i64;
+    let half = (n as i32 >> 1) as i64;
+    let power = (1.0 + p) * exp2_f64(half) * exp2_f64(n.wrapping_sub(half));
+    let falls = y < 0.0;
+    let power = if x == 0.0 { if falls { f64::INFINITY } else { 0.0 } } else { power };
+    if x == f64::INFINITY { if falls { 0.0 } else { x } } else { power }
+}
+
 /// The inverse tangent: fdlibm's `s_atan`, with one quotient for all of its five ranges.
 #[inline(always)]
 fn atan_f64(x: f64) -> f64 {
@@ -695,6 +763,20 @@ fn atan_f64(x: f64) -> f64 {
         6.661_073_137_387_531_206_69e-2, -5.833_570_133_790_573_486_45e-2, 4.976_877_994_615_932_360_17e-2,
         -3.653_157_274_421_691_552_70e-2, 1.628_582_011_536_578_236_23e-2);
     (high - (t.mul_add(p, -low) - t)).copysign(x)
+}
+
+/// The power of a number of any sign, from that of its absolute value.
+macro_rules! signed_power {
+    ($t:ty, $x:expr, $y:expr, $magnitude:expr) => {{
+        let (x, y): ($t, $t) = ($x, $y);
+        let magnitude: $t = if x.abs() == 1.0 { 1.0 } else { $magnitude };
+        let whole = y.trunc() == y;
+        let odd = whole & ((0.5 * y).trunc() != 0.5 * y);
+        let signed = if odd { magnitude.copysign(x) } else { magnitude };
+        let no_root = (x < 0.0) & (x > <$t>::NEG_INFINITY) & !whole;
+        let power = if no_root | x.is_nan() | y.is_nan() { <$t>::NAN } else { signed };
+        if (y == 0.0) | (x == 1.0) { 1.0 } else { power }
+    }};
 }
 
 impl Real for f32 {
@@ -862,14 +944,7 @@ impl Real for f32 {
     /// `power` computes in f64, with an error far below f32's last bit.
     #[inline(always)]
     fn pow(self, exponent: Self) -> Self {
-        let magnitude = power(self.abs() as f64, exponent as f64) as f32;
-        let magnitude = if self.abs() == 1.0 { 1.0 } else { magnitude };
-        let whole = exponent.trunc() == exponent;
-        let odd = whole & ((0.5 * exponent).trunc() != 0.5 * exponent);
-        let signed = if odd { magnitude.copysign(self) } else { magnitude };
-        let no_root = (self < 0.0) & (self > f32::NEG_INFINITY) & !whole;
-        let y = if no_root | self.is_nan() | exponent.is_nan() { f32::NAN } else { signed };
-        if (exponent == 0.0) | (self == 1.0) { 1.0 } else { y }
+        signed_power!(f32, self, exponent, power(self.abs() as f64, exponent as f64) as f32)
     }
 }
 
@@ -992,7 +1067,7 @@ impl Real for f64 {
     }
     #[inline(always)]
     fn pow(self, exponent: Self) -> Self {
-        f64::powf(self, exponent)
+        signed_power!(f64, self, exponent, power_f64(self.abs(), exponent))
     }
 }
 
@@ -1154,13 +1229,25 @@ mod tests {
     }
 
     #[test]
-    fn powers_of_f32_are_within_an_ulp_and_follow_ieee_at_the_edges() {
+    fn powers_are_within_an_ulp_and_follow_ieee_at_the_edges() {
         let mut worst = 0f64;
         for (i, x) in samples(0.0, 1e4).into_iter().enumerate() {
             let (x, y) = (x as f32, ((i * 37) % 401) as f32 / 20.0 - 10.0);
             worst = worst.max(ulps(Real::pow(x, y) as f64, (x as f64).powf(y as f64), false));
         }
         assert!(worst <= 1.0, "{worst}");
+        let mut worst = 0f64;
+        for (i, x) in samples(0.0, 1e300).into_iter().enumerate() {
+            for y in [((i * 37) % 4001) as f64 / 20.0 - 100.0, ((i * 37) % 401) as f64 / 200.0 - 1.0, 1.0 + 1e-9] {
+                worst = worst.max(ulps(Real::pow(x, y), x.powf(y), true));
+            }
+        }
+        for i in 0..10_000 {
+            // Close to 1, to powers that are as large as they are close.
+            let (x, y) = (1.0 + f64::from(i) * 1e-7, 1e6 - f64::from(i * 97));
+            worst = worst.max(ulps(Real::pow(x, y), x.powf(y), true));
+        }
+        assert!(worst <= 1.0, "of f64: {worst}");
         let edges = [
             0.0,
             -0.0,
@@ -1187,6 +1274,14 @@ mod tests {
                     got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()),
                     "{x} ^ {y}: {got}, not {want}"
                 );
+            }
+        }
+        let wide = edges.map(f64::from).into_iter().chain([5e-324, -5e-324, 1e-310, 1.7e308, -1.7e308, 1.0 + 1e-15]);
+        for x in wide.clone() {
+            for y in wide.clone() {
+                let (got, want) = (Real::pow(x, y), x.powf(y));
+                let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
+                assert!(same || ulps(got, want, true) <= 1.0 && got.signum() == want.signum(), "{x} ^ {y}: {got}, {want}");
             }
         }
     }

@@ -168,7 +168,7 @@ unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
         }
         Fill::Steps(start, step) => {
             for (i, x) in wide.iter_mut().enumerate() {
-                *x = start + (first + i) as f64 * step;
+                *x = start + (first + i) as i64 as f64 * step;
             }
         }
         Fill::Rand(seed, stream, bits) => {
@@ -186,14 +186,25 @@ unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
         }
         Fill::Randn(seed, stream) => {
             words(seed, stream, first, &mut tile[..n]);
+            // Each loop computes one function of neighbouring numbers, so that the compiler vectorises it.
             let (mut radii, mut turns) = ([0f32; TILE / 2], [0f32; TILE / 2]);
             for ((r, t), w) in radii.iter_mut().zip(&mut turns).zip(tile[..n].chunks_exact(2)) {
-                *r = Real::sqrt(-2.0 * Real::ln(((w[0] >> 8) + 1) as f32 * (1.0 / (1 << 24) as f32)));
+                *r = ((w[0] >> 8) + 1) as f32 * (1.0 / (1 << 24) as f32);
                 *t = std::f32::consts::TAU * philox::unit_f32(w[1]);
             }
-            for ((x, r), t) in floats.chunks_exact_mut(2).zip(&radii).zip(&turns) {
-                x[0] = *r * Real::cos(*t);
-                x[1] = *r * Real::sin(*t);
+            let (radii, turns) = (&mut radii[..n / 2], &mut turns[..n / 2]);
+            for r in radii.iter_mut() {
+                *r = Real::sqrt(-2.0 * Real::ln(*r));
+            }
+            let (mut across, mut up) = ([0f32; TILE / 2], [0f32; TILE / 2]);
+            for ((x, r), t) in across.iter_mut().zip(&*radii).zip(&*turns) {
+                *x = *r * Real::cos(*t);
+            }
+            for ((x, r), t) in up.iter_mut().zip(&*radii).zip(&*turns) {
+                *x = *r * Real::sin(*t);
+            }
+            for ((x, across), up) in floats.chunks_exact_mut(2).zip(&across).zip(&up) {
+                (x[0], x[1]) = (*across, *up);
             }
         }
         Fill::RandnWide(seed, stream) => {

@@ -383,7 +383,7 @@ impl CpuBackend {
         Ok(ElementwiseKernel {
             kernel,
             moves: false,
-            takes_splat: row.operands == 2,
+            takes_splat: row.operands >= 2,
             row,
             dtypes: [dtype; 3],
             narrow: if out == dtype { self.narrow(dtype) } else { None },
@@ -522,7 +522,7 @@ impl CpuBackend {
         ElementwiseKernel {
             kernel: self.kernels.select(dtype.size()),
             moves: true,
-            takes_splat: false,
+            takes_splat: true,
             row: Op::Where.row(),
             dtypes: [DType::Bool, dtype, dtype],
             narrow: None,

@@ -12,8 +12,8 @@ use gt_ops::{DType, Op, for_each_elementwise};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// Computes `n` elements. If bit `i` of `splat` is set, operand `i` is a single element that is read for all. Only ops
-/// of two operands accept splat ones.
+/// Computes `n` elements. If bit `i` of `splat` is set, operand `i` is a single element that is read for all. Ops of one
+/// operand accept no splat one.
 ///
 /// # Safety
 /// `out` is writable and the operands are readable for their elements, and `out` overlaps none of them.
@@ -240,52 +240,62 @@ impl Body1<f32, u16> for NarrowBf16 {
     }
 }
 
+/// Writes a function of an index to each element. The loop goes over indices, since the compiler does not inline
+/// iterators over several slices into functions of a level: they cost two calls for each run of a broadcast operand.
+macro_rules! each_element {
+    ($out:ident, $i:ident => $value:expr) => {
+        for $i in 0..$out.len() {
+            $out[$i].write($value);
+        }
+    };
+}
+
 /// # Safety
 /// Same as for [`Kernel`], with an operand of type `A` and a result of type `O`.
 #[inline(always)]
 unsafe fn map1<B: Body1<A, O>, A: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize) {
+    // The arguments of a function tell the compiler that they do not overlap.
+    #[inline(always)]
+    fn all<B: Body1<A, O>, A: Copy, O>(out: &mut [MaybeUninit<O>], a: &[A]) {
+        let a = &a[..out.len()];
+        each_element!(out, i => B::call(a[i]));
+    }
     // SAFETY: by the kernel's contract `out` and the operands are valid for `n` elements of these types.
     let (out, a) = unsafe {
         (slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n), slice::from_raw_parts(operands[0].cast::<A>(), n))
     };
-    for (out, a) in out.iter_mut().zip(a) {
-        out.write(B::call(*a));
-    }
+    all::<B, A, O>(out, a);
 }
 
 /// # Safety
 /// Same as for [`Kernel`], with operands of type `A` and a result of type `O`.
 #[inline(always)]
 unsafe fn map2<B: Body2<A, O>, A: Copy, O: Copy>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
+    #[inline(always)]
+    fn both<B: Body2<A, O>, A: Copy, O>(out: &mut [MaybeUninit<O>], a: &[A], b: &[A]) {
+        let (a, b) = (&a[..out.len()], &b[..out.len()]);
+        each_element!(out, i => B::call(a[i], b[i]));
+    }
+    #[inline(always)]
+    fn second<B: Body2<A, O>, A: Copy, O>(out: &mut [MaybeUninit<O>], a: A, b: &[A]) {
+        let b = &b[..out.len()];
+        each_element!(out, i => B::call(a, b[i]));
+    }
+    #[inline(always)]
+    fn first<B: Body2<A, O>, A: Copy, O>(out: &mut [MaybeUninit<O>], a: &[A], b: A) {
+        let a = &a[..out.len()];
+        each_element!(out, i => B::call(a[i], b));
+    }
     let (a, b) = (operands[0].cast::<A>(), operands[1].cast::<A>());
     // SAFETY: by the kernel's contract `out` is writable for `n` elements of `O`.
     let out = unsafe { slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n) };
-    match splat & 3 {
-        0 => {
-            // SAFETY: neither operand is splat, so both are readable for `n` elements.
-            let (a, b) = unsafe { (slice::from_raw_parts(a, n), slice::from_raw_parts(b, n)) };
-            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-                out.write(B::call(*a, *b));
-            }
-        }
-        1 => {
-            // SAFETY: operand 0 is a single element, and operand 1 is readable for `n`.
-            let (a, b) = unsafe { (*a, slice::from_raw_parts(b, n)) };
-            for (out, b) in out.iter_mut().zip(b) {
-                out.write(B::call(a, *b));
-            }
-        }
-        2 => {
-            // SAFETY: operand 0 is readable for `n` elements, and operand 1 is a single one.
-            let (a, b) = unsafe { (slice::from_raw_parts(a, n), *b) };
-            for (out, a) in out.iter_mut().zip(a) {
-                out.write(B::call(*a, b));
-            }
-        }
-        _ => {
-            // SAFETY: both operands are single elements.
-            let result = unsafe { B::call(*a, *b) };
-            out.fill(MaybeUninit::new(result));
+    // SAFETY: by the kernel's contract a splat operand is a single element, and another is readable for `n`.
+    unsafe {
+        match splat & 3 {
+            0 => both::<B, A, O>(out, slice::from_raw_parts(a, n), slice::from_raw_parts(b, n)),
+            1 => second::<B, A, O>(out, *a, slice::from_raw_parts(b, n)),
+            2 => first::<B, A, O>(out, slice::from_raw_parts(a, n), *b),
+            _ => out.fill(MaybeUninit::new(B::call(*a, *b))),
         }
     }
 }
@@ -293,18 +303,54 @@ unsafe fn map2<B: Body2<A, O>, A: Copy, O: Copy>(out: *mut u8, operands: [*const
 /// # Safety
 /// Same as for [`Kernel`], with operands of types `A` and `C` and a result of type `O`.
 #[inline(always)]
-unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [*const u8; 3], n: usize) {
-    // SAFETY: by the kernel's contract `out` and the operands are valid for `n` elements of these types.
+unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
+    /// With `FIRST`, `SECOND` or `THIRD`, the operand is a single element.
+    #[inline(always)]
+    fn all<
+        B: Body3<A, C, O>,
+        A: Copy,
+        C: Copy,
+        O,
+        const FIRST: bool,
+        const SECOND: bool,
+        const THIRD: bool,
+    >(
+        out: &mut [MaybeUninit<O>],
+        a: &[A],
+        b: &[C],
+        c: &[C],
+    ) {
+        let len = |single: bool| if single { 1 } else { out.len() };
+        let (a, b, c) = (&a[..len(FIRST)], &b[..len(SECOND)], &c[..len(THIRD)]);
+        each_element!(out, i => B::call(
+            a[if FIRST { 0 } else { i }],
+            b[if SECOND { 0 } else { i }],
+            c[if THIRD { 0 } else { i }],
+        ));
+    }
+    if n == 0 {
+        return;
+    }
+    let len = |i: usize| if splat >> i & 1 == 1 { 1 } else { n };
+    // SAFETY: by the kernel's contract `out` and the operands are valid for `n` elements of these types, or for one
+    // where `splat` says so.
     let (out, a, b, c) = unsafe {
         (
             slice::from_raw_parts_mut(out.cast::<MaybeUninit<O>>(), n),
-            slice::from_raw_parts(operands[0].cast::<A>(), n),
-            slice::from_raw_parts(operands[1].cast::<C>(), n),
-            slice::from_raw_parts(operands[2].cast::<C>(), n),
+            slice::from_raw_parts(operands[0].cast::<A>(), len(0)),
+            slice::from_raw_parts(operands[1].cast::<C>(), len(1)),
+            slice::from_raw_parts(operands[2].cast::<C>(), len(2)),
         )
     };
-    for (((out, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
-        out.write(B::call(*a, *b, *c));
+    match splat & 7 {
+        0 => all::<B, A, C, O, false, false, false>(out, a, b, c),
+        1 => all::<B, A, C, O, true, false, false>(out, a, b, c),
+        2 => all::<B, A, C, O, false, true, false>(out, a, b, c),
+        3 => all::<B, A, C, O, true, true, false>(out, a, b, c),
+        4 => all::<B, A, C, O, false, false, true>(out, a, b, c),
+        5 => all::<B, A, C, O, true, false, true>(out, a, b, c),
+        6 => all::<B, A, C, O, false, true, true>(out, a, b, c),
+        _ => all::<B, A, C, O, true, true, true>(out, a, b, c),
     }
 }
 
@@ -652,10 +698,10 @@ macro_rules! level {
                 }
             }
             $(#[$enable])*
-            unsafe fn real3<K: RealKernel<3>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+            unsafe fn real3<K: RealKernel<3>, R: Real>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { crate::kernels::map3::<OnReals<K>, R, R, R>(out, operands, n) }
+                unsafe { crate::kernels::map3::<OnReals<K>, R, R, R>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn int1<K: IntKernel<1>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
@@ -670,10 +716,10 @@ macro_rules! level {
                 unsafe { crate::kernels::map2::<OnInts<K>, I, I>(out, operands, splat, n) }
             }
             $(#[$enable])*
-            unsafe fn int3<K: IntKernel<3>, I: Int>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+            unsafe fn int3<K: IntKernel<3>, I: Int>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { crate::kernels::map3::<OnInts<K>, I, I, I>(out, operands, n) }
+                unsafe { crate::kernels::map3::<OnInts<K>, I, I, I>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn real_test1<K: TestKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
@@ -700,10 +746,10 @@ macro_rules! level {
                 unsafe { crate::kernels::map2::<TestInts<K>, I, u8>(out, operands, splat, n) }
             }
             $(#[$enable])*
-            unsafe fn select<T: Copy>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
+            unsafe fn select<T: Copy>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { crate::kernels::map3::<Choose, u8, T, T>(out, operands, n) }
+                unsafe { crate::kernels::map3::<Choose, u8, T, T>(out, operands, splat, n) }
             }
             $(#[$enable])*
             unsafe fn cast<A: CastElement, O: CastElement>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {

@@ -1,7 +1,7 @@
 //! Movement ops: views of the same buffer, slice scatter and concatenation.
 
 use crate::backend::{CpuBackend, Inputs, Result, tensor};
-use crate::strided::copy;
+use crate::strided::{SharedPtr, copy, in_chunks, interleave};
 use crate::tensor::CpuTensor;
 use gt_backend::{Input, scalar_bits};
 use gt_ops::instruction::SliceSpec;
@@ -47,6 +47,24 @@ impl CpuBackend {
 
     pub(crate) fn cat(&mut self, inputs: Inputs<'_, '_>, axis: usize, out: &Meta) -> Result<CpuTensor> {
         let result = self.new_tensor(out)?;
+        if let [Input::Tensor(a), Input::Tensor(b)] = inputs
+            && axis + 1 == out.shape.rank()
+            && [a, b].iter().all(|t| t.contiguous && t.meta.shape.dims()[axis] == 1)
+            && matches!(out.dtype.size(), 4 | 8)
+        {
+            // The parts of complex numbers.
+            let size = out.dtype.size();
+            let [to, a, b] = [result.ptr(), a.ptr(), b.ptr()].map(SharedPtr::new);
+            in_chunks(&mut self.pool, out.shape.numel() / 2, 2 * size, |first, last| {
+                // SAFETY: both operands have half as many elements as the result, which was just allocated; each chunk
+                // writes its own pairs.
+                unsafe {
+                    let from = [a, b].map(|from| from.get().add(first * size).cast_const());
+                    interleave(to.get().add(2 * first * size), from, last - first, size);
+                }
+            })?;
+            return Ok(result);
+        }
         let mut at = result.ptr();
         for input in inputs {
             let t = tensor(input)?;

@@ -24,8 +24,11 @@ use std::slice;
 const LANES_SHORT: usize = 16;
 /// Rows of this length and more use [`LANES`] partial results, which take longer to combine.
 const LONG_ROW: usize = 512;
-/// Rows of at most this many elements are reduced side by side, as columns.
+/// Rows of at most this many elements are reduced several at a time.
 const SHORT_ROW: usize = 48;
+/// The lanes of a short row, at most, and those of several rows that are reduced together.
+const SHORT_WIDTH: usize = 16;
+const SHORT_LANES: usize = 256;
 /// A column is divided into at most this many pieces.
 const PIECES_MAX: usize = 64;
 /// The number of elements of a block, whose partial result is added to the accumulator.
@@ -317,6 +320,11 @@ macro_rules! int_folds {
             const LANE: $t = $start;
             const ACC: $t = $start;
             #[inline(always)]
+            unsafe fn gather<L: Registers>(block: &[$t]) -> $t {
+                // The order does not matter for integers, so the compiler chooses the lanes.
+                block.iter().fold($start, |lane, x| Int::$f(lane, *x))
+            }
+            #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
                 Int::$f(lane, x)
             }
@@ -405,6 +413,107 @@ fn gather<T: Copy, F: Fold<T>, const N: usize>(block: &[T]) -> F::Lane {
     lanes[0]
 }
 
+/// Joins each two neighbours of the first `2 * LEFT` lanes. Loops of a fixed length over indices, here and in
+/// [`short_rows`], since the compiler inlines no iterators into functions of this size.
+#[inline(always)]
+fn halve<T: Copy, F: Fold<T>, const LEFT: usize>(from: &[F::Lane; SHORT_LANES], to: &mut [F::Lane; SHORT_LANES]) {
+    let mut i = 0;
+    while i < LEFT {
+        to[i] = F::join(from[2 * i], from[2 * i + 1]);
+        i += 1;
+    }
+}
+
+/// Reduces `rows` rows of `n` elements, `step` bytes apart and at most [`SHORT_ROW`] elements long, to an accumulator
+/// each. The elements of a row are divided over [`SHORT_WIDTH`] lanes, or `n` if that is a lower power of two; the lanes
+/// of several rows are joined together.
+///
+/// # Safety
+/// `from` is valid for these rows, and `accs` for as many accumulators.
+#[inline(always)]
+unsafe fn short_rows<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize, n: usize, accs: *mut u8) {
+    let follow = step == (n * size_of::<T>()) as isize;
+    let width = if follow && n.is_power_of_two() && n <= SHORT_WIDTH { n } else { SHORT_WIDTH };
+    let rows_a_group = SHORT_LANES / width;
+    let (mut lanes, mut halves) = ([F::LANE; SHORT_LANES], [F::LANE; SHORT_LANES]);
+    let mut done = 0;
+    while done < rows {
+        let some = rows_a_group.min(rows - done);
+        let first = from.wrapping_offset(done as isize * step).cast::<T>();
+        // SAFETY: reads are within the rows that `from` is valid for: within row `done + i`, which is one of them, or,
+        // where rows follow one another, before the end of the last one. Writes are to the accumulators of these rows.
+        unsafe {
+            if width == n && some == rows_a_group {
+                let mut i = 0;
+                while i < SHORT_LANES {
+                    lanes[i] = F::step(F::LANE, first.add(i).read());
+                    i += 1;
+                }
+            } else if width == n {
+                for i in 0..some * n {
+                    lanes[i] = F::step(F::LANE, first.add(i).read());
+                }
+            } else {
+                let mut i = 0;
+                while i < some {
+                    let row = first.wrapping_byte_offset(i as isize * step);
+                    let mut own = [F::LANE; SHORT_WIDTH];
+                    let mut at = 0;
+                    while at + SHORT_WIDTH <= n {
+                        let mut j = 0;
+                        while j < SHORT_WIDTH {
+                            own[j] = F::step(own[j], row.add(at + j).read());
+                            j += 1;
+                        }
+                        at += SHORT_WIDTH;
+                    }
+                    let left = n - at;
+                    if left > 0 && follow && (done + i) * n + at + SHORT_WIDTH <= rows * n {
+                        let mut j = 0;
+                        while j < SHORT_WIDTH {
+                            let next = F::step(own[j], row.add(at + j).read());
+                            own[j] = if j < left { next } else { own[j] };
+                            j += 1;
+                        }
+                    } else {
+                        let mut j = 0;
+                        while j < left {
+                            own[j] = F::step(own[j], row.add(at + j).read());
+                            j += 1;
+                        }
+                    }
+                    let mut j = 0;
+                    while j < SHORT_WIDTH {
+                        lanes[i * SHORT_WIDTH + j] = own[j];
+                        j += 1;
+                    }
+                    i += 1;
+                }
+            }
+            if width > 1 {
+                halve::<T, F, { SHORT_LANES / 2 }>(&lanes, &mut halves);
+            }
+            if width > 2 {
+                halve::<T, F, { SHORT_LANES / 4 }>(&halves, &mut lanes);
+            }
+            if width > 4 {
+                halve::<T, F, { SHORT_LANES / 8 }>(&lanes, &mut halves);
+            }
+            if width > 8 {
+                halve::<T, F, { SHORT_LANES / 16 }>(&halves, &mut lanes);
+            }
+            let results = if matches!(width, 2 | 8) { &halves } else { &lanes };
+            let accs = accs.cast::<F::Acc>().add(done);
+            let mut i = 0;
+            while i < some {
+                accs.add(i).write(F::absorb(accs.add(i).read(), results[i]));
+                i += 1;
+            }
+        }
+        done += some;
+    }
+}
+
 /// # Safety
 /// `from` is valid for `rows` rows of `n` elements, `step` bytes apart, and `lanes` for `n` lanes.
 #[inline(always)]
@@ -424,6 +533,13 @@ unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize
                 *lane = F::step(*lane, *x);
             }
         }
+        let mut width = width;
+        while width % 2 == 0 && width / 2 % n == 0 {
+            width /= 2;
+            for i in 0..width {
+                copies[i] = F::join(copies[i], copies[i + width]);
+            }
+        }
         for copy in copies[..width].chunks_exact(n) {
             for (lane, other) in lanes.iter_mut().zip(copy) {
                 *lane = F::join(*lane, *other);
@@ -434,15 +550,16 @@ unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize
     let mut at = 0;
     // Lanes are loaded and stored once for several rows, whose elements are loaded in parallel.
     while at + ROWS_AT_ONCE <= rows {
-        let [a, b, c, d] = std::array::from_fn(|i| row(at + i));
-        for ((((lane, a), b), c), d) in lanes.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-            *lane = F::step(F::step(F::step(F::step(*lane, *a), *b), *c), *d);
+        let (a, b, c, d) = (row(at), row(at + 1), row(at + 2), row(at + 3));
+        for i in 0..n {
+            lanes[i] = F::step(F::step(F::step(F::step(lanes[i], a[i]), b[i]), c[i]), d[i]);
         }
         at += ROWS_AT_ONCE;
     }
-    for i in at..rows {
-        for (lane, x) in lanes.iter_mut().zip(row(i)) {
-            *lane = F::step(*lane, *x);
+    for at in at..rows {
+        let from = row(at);
+        for i in 0..n {
+            lanes[i] = F::step(lanes[i], from[i]);
         }
     }
 }
@@ -484,10 +601,17 @@ unsafe fn combine<T: Copy, F: Fold<T>>(others: *const u8, accs: *mut u8, n: usiz
     }
 }
 
+/// # Safety
+/// `accs` is valid for `n` accumulators and `out` for `n` results, which do not overlap.
+#[inline(always)]
 unsafe fn finish<T: Copy, F: Fold<T>>(accs: *const u8, n: usize, count: usize, out: *mut u8) {
+    // SAFETY: by this function's contract.
+    let (accs, out) = unsafe {
+        let out = slice::from_raw_parts_mut(out.cast::<MaybeUninit<F::Out>>(), n);
+        (slice::from_raw_parts(accs.cast::<F::Acc>(), n), out)
+    };
     for i in 0..n {
-        // SAFETY: callers pass `n` accumulators, and room for `n` results.
-        unsafe { out.cast::<F::Out>().add(i).write(F::finish(accs.cast::<F::Acc>().add(i).read(), count)) };
+        out[i].write(F::finish(accs[i], count));
     }
 }
 
@@ -503,6 +627,12 @@ macro_rules! level {
             }
             $(#[$enable])*
             unsafe fn rows<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize, n: usize, accs: *mut u8) {
+                if n <= SHORT_ROW {
+                    // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that
+                    // of `short_rows`.
+                    unsafe { crate::reduce::short_rows::<T, F>(from, step, rows, n, accs) };
+                    return;
+                }
                 for i in 0..rows {
                     // SAFETY: `Reducer::of` chose this instance for a level that the CPU has; row `i` is one of those
                     // that callers pass, which have `n` elements and an accumulator each.
@@ -530,6 +660,12 @@ macro_rules! level {
                 // `absorb`.
                 unsafe { crate::reduce::absorb::<T, F>(lanes, n, accs) }
             }
+            $(#[$enable])*
+            unsafe fn finish<T: Copy, F: Fold<T>>(accs: *const u8, n: usize, count: usize, out: *mut u8) {
+                // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that of
+                // `finish`.
+                unsafe { crate::reduce::finish::<T, F>(accs, n, count, out) }
+            }
             fn reducer<T: Copy, F: Fold<T>>() -> Reducer {
                 Reducer {
                     start: crate::reduce::start::<T, F>,
@@ -539,7 +675,7 @@ macro_rules! level {
                     columns: columns::<T, F>,
                     absorb: absorb::<T, F>,
                     combine: crate::reduce::combine::<T, F>,
-                    finish: crate::reduce::finish::<T, F>,
+                    finish: finish::<T, F>,
                     acc_size: size_of::<F::Acc>(),
                 }
             }
@@ -647,7 +783,9 @@ impl ReductionTask {
     pub unsafe fn run(&self, pool: &mut ThreadPool) -> Result<()> {
         let work = self.results.saturating_mul(self.count);
         let dense = |loops: &Loops<1>, least| loops.inner_strides()[0] == self.size as isize && loops.inner() >= least;
-        let side_by_side = self.count <= SHORT_ROW && self.kept.inner() >= 16;
+        // Short rows that are not read where they are: as columns, side by side.
+        let short = self.count <= SHORT_ROW && self.kept.inner() >= 16;
+        let side_by_side = short && !(self.reads_in_place(self.count) && self.reduced.inner() == self.count);
         if self.count > 0 && (side_by_side || (dense(&self.kept, 4) && !dense(&self.reduced, 4))) {
             // SAFETY: this function's contract is that of `columns`.
             return unsafe { self.columns(pool, work) };

@@ -98,6 +98,15 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
                 for i in 0..n {
                     to.add(i).write(value);
                 }
+            } else if to_step == 1 && from_step == 2 {
+                // The compiler vectorises steps that it knows: the parts of complex numbers, and reversed elements.
+                for i in 0..n {
+                    to.add(i).write(from.add(2 * i).read());
+                }
+            } else if to_step == 1 && from_step == -1 {
+                for i in 0..n {
+                    to.add(i).write(from.sub(i).read());
+                }
             } else if to_step == 1 {
                 for i in 0..n as isize {
                     to.offset(i).write(from.offset(i * from_step).read());
@@ -130,6 +139,35 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
             2 => typed::<u16>(to, to_step, from, from_step, n),
             4 => typed::<u32>(to, to_step, from, from_step, n),
             _ => typed::<u64>(to, to_step, from, from_step, n),
+        }
+    }
+}
+
+/// Writes `n` pairs of elements of `size` bytes, 4 or 8: one of each operand.
+///
+/// # Safety
+/// The operands are valid for `n` elements, `to` is valid for `2 * n`, all are aligned to `size`, and `to` overlaps
+/// neither.
+pub unsafe fn interleave(to: *mut u8, from: [*const u8; 2], n: usize, size: usize) {
+    /// # Safety
+    /// Same as for [`interleave`], with elements of type `T`.
+    #[inline(always)]
+    unsafe fn typed<T: Copy>(to: *mut u8, from: [*const u8; 2], n: usize) {
+        let (to, [a, b]) = (to.cast::<T>(), from.map(|from| from.cast::<T>()));
+        for i in 0..n {
+            // SAFETY: `i < n`, and by the contract of `interleave` all three are valid for that many elements or pairs.
+            unsafe {
+                to.add(2 * i).write(a.add(i).read());
+                to.add(2 * i + 1).write(b.add(i).read());
+            }
+        }
+    }
+    // SAFETY: this function's contract is that of `typed`, with elements of `size` bytes.
+    unsafe {
+        if size == 4 {
+            typed::<u32>(to, from, n);
+        } else {
+            typed::<u64>(to, from, n);
         }
     }
 }

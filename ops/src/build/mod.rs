@@ -1052,14 +1052,15 @@ pub fn linspace(g: G<'_>, start: f64, end: f64, count: i64, dtype: DType) -> Res
     }
     // Computed in float64 and rounded once. Counting back from `end` makes the last element exact.
     let step = end / (count - 1) as f64 - start / (count - 1) as f64;
-    let create = Attrs::Create { shape, dtype: DType::F64 };
-    let up = g.emit(Op::Arange, &[start.into(), step.into()], create.clone())?;
-    let back = g.emit(Op::Arange, &[((count - 1) as f64).into(), (-1.0).into()], create)?;
-    let distance = g.emit(Op::Mul, &[back.into(), step.into()], Attrs::None)?;
-    let down = g.emit(Op::Sub, &[Scalar::Float(end).into(), distance.into()], Attrs::None)?;
-    let place = count_to(g, count)?;
-    let first_half = g.emit(Op::Lt, &[place.into(), (count / 2).into()], Attrs::None)?;
-    let line = g.emit(Op::Where, &[first_half.into(), up.into(), down.into()], Attrs::DType(DType::F64))?;
+    let made = if dtype.is_float() { dtype } else { DType::F64 };
+    let half = |g: G<'_>, start: f64, step: f64, count: i64| {
+        let shape = Shape::new(&[count as usize])?;
+        g.emit(Op::Arange, &[start.into(), step.into()], Attrs::Create { shape, dtype: made })
+    };
+    let up = half(g, start, step, count / 2)?;
+    let down = half(g, end, -step, count - count / 2)?;
+    let down = index(g, down, &[Index::Range { start: None, stop: None, step: Some(-1) }])?;
+    let line = cat(g, &[up, down], 0)?;
     cast(g, line, dtype)
 }
 
