@@ -34,6 +34,9 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_int};
 use std::sync::LazyLock;
 
+/// The functions whose former signatures, which PyTorch still accepts, have numbers before tensors.
+const NUMBERS_FIRST: [&str; 9] = ["add", "sub", "addcmul", "addcdiv", "addbmm", "addmm", "addmv", "addr", "baddbmm"];
+
 /// A name in one form, with its overloads.
 struct Entry {
     /// The module below `gt`.
@@ -332,6 +335,12 @@ fn overridden<'py>(
         arguments.call(object.bind(py), "gt._meta", "made")
     } else if arguments.explains(&error, py) {
         arguments.call(object.bind(py), "gt.overrides", "dispatch")
+    } else if NUMBERS_FIRST.contains(&entry.name.trim_end_matches('_')) && error.is_instance_of::<PyTypeError>(py) {
+        match arguments.call(object.bind(py), "gt._deprecated", "numbers_first")? {
+            // The arguments are not in the former order, either.
+            result if result.is(py.NotImplemented()) => Err(error),
+            result => Ok(result),
+        }
     } else {
         Err(error)
     }

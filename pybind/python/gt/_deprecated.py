@@ -1,8 +1,9 @@
-"""Deprecated names of PyTorch's, which warn as in PyTorch."""
+"""Deprecated names and signatures of PyTorch's, which warn as in PyTorch."""
 
 from __future__ import annotations
 
 import functools
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -22,3 +23,41 @@ def deprecated(message: str, kind: type[Warning] = FutureWarning) -> Callable[[F
         return warns  # type: ignore[return-value]
 
     return decorate
+
+
+# The parameters that the numbers are, by the kinds of the arguments (t: tensor, n: number), for functions and methods.
+_NUMBERS = {
+    "add": {"tnt": ("alpha",)},
+    "sub": {"tnt": ("alpha",)},
+    "addcmul": {"tntt": ("value",)},
+    "addcdiv": {"tntt": ("value",)},
+}
+_NUMBERS_OF_FUNCTIONS = {"nttt": ("beta",), "ntntt": ("beta", "alpha")}
+_NUMBERS_OF_METHODS = {"tntt": ("beta",), "tnntt": ("beta", "alpha")}
+
+
+def numbers_first(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls a function by a former signature of PyTorch's, in which numbers precede tensors, as in `add(2, other)`.
+
+    Args:
+        function: The function or method, whose present signature the arguments do not fit.
+        args: The arguments that were given by position, a method's tensor among them.
+        kwargs: The arguments that were given by name.
+
+    Returns:
+        The result, or `NotImplemented` if the arguments do not fit a former signature.
+    """
+    is_method = isinstance(function, types.MethodDescriptorType)
+    others = _NUMBERS_OF_METHODS if is_method else _NUMBERS_OF_FUNCTIONS
+    kinds = "".join("n" if isinstance(value, int | float | complex) else "t" for value in args)
+    names = _NUMBERS.get(function.__name__.removesuffix("_"), others).get(kinds)
+    if names is None or any(name in kwargs for name in names):
+        return NotImplemented
+    values = dict(zip(names, (value for value, kind in zip(args, kinds, strict=True) if kind == "n"), strict=True))
+    options = ", ".join(f"{name}={value!r}" for name, value in values.items())
+    warnings.warn(
+        f"{function.__name__}() with a number before a tensor is deprecated: use {function.__name__}(..., {options})",
+        UserWarning,
+        stacklevel=2,
+    )
+    return function(*(value for value, kind in zip(args, kinds, strict=True) if kind == "t"), **values, **kwargs)

@@ -94,6 +94,21 @@ def _replaced(path: str | bytes) -> Iterator[IO[bytes]]:
         raise
 
 
+def _is_weights_only(asked: bool | None) -> bool:
+    """Returns whether a file's classes are refused, by the argument of `load` and PyTorch's environment variables."""
+    always, unless_asked = (
+        os.environ.get(f"TORCH_FORCE_{name}_LOAD", "0").lower() in ("1", "y", "yes", "true")
+        for name in ("WEIGHTS_ONLY", "NO_WEIGHTS_ONLY")
+    )
+    if always and unless_asked:
+        raise RuntimeError(
+            "load: TORCH_FORCE_WEIGHTS_ONLY_LOAD and TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD exclude each other"
+        )
+    if always:
+        return True
+    return not unless_asked if asked is None else asked
+
+
 def load(
     f: File,
     map_location: str | _gt.device | Mapping[str, str] | Callable[..., Any] | None = None,
@@ -112,7 +127,9 @@ def load(
         pickle_module: Ignored.
         weights_only: Whether to load only tensors, numbers, strings, containers and what
             `gt.serialization.add_safe_globals` allows, as by default. `False` loads objects of every class, whole
-            modules among them, and runs the code that the file names: load only a file that you trust.
+            modules among them, and runs the code that the file names: load only a file that you trust. As in PyTorch,
+            the environment variable `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1` makes `False` the default, and
+            `TORCH_FORCE_WEIGHTS_ONLY_LOAD=1` stands for `True` in every call.
         mmap: Ignored: the whole file is read at once.
         pickle_load_args: Ignored.
 
@@ -130,6 +147,7 @@ def load(
         tensor([1., 1.])
     """
     del pickle_module, mmap, pickle_load_args  # Tensors are copied to the daemon in any case.
+    weights_only = _is_weights_only(weights_only)
     elements = str(map_location) != "meta"
     if isinstance(map_location, str | _gt.device) and elements:
         _gt.check_device(map_location)
@@ -139,7 +157,7 @@ def load(
     with nullcontext(f) if hasattr(f, "read") else open(f, "rb") as file:
         content = file.read()
     if content.startswith(ZIP_MAGIC):
-        return _checkpoint.load(content, map_location is not None, weights_only is not False, elements)
+        return _checkpoint.load(content, map_location is not None, weights_only, elements)
     if content.startswith(LEGACY_MAGIC):
         raise ValueError(
             "load: this file is of PyTorch's format before version 1.6: read it with torch.load where PyTorch is "
