@@ -1,4 +1,4 @@
-"""The elements of small tensors, which the client keeps once it has uploaded or fetched them."""
+"""The elements that the client keeps: of small tensors once they are known, of others once many parts were read."""
 
 from __future__ import annotations
 
@@ -36,6 +36,21 @@ print(asked_nothing(lambda: [v.item() for v in computed[1]]))
     assert output_of(STOPPED + program).splitlines() == [
         "([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], 6.0, 1.0, [[1.0, 3.0], [4.0, 6.0]])",
         "[8.0, 10.0, 12.0]",
+    ]
+
+
+def test_a_large_tensor_is_fetched_whole_once_many_parts_were_read() -> None:
+    program = """
+x = gt.arange(20_000.0).reshape(100, 200)
+print([x[i, i].item() for i in range(20)] == [201.0 * i for i in range(20)])
+print(asked_nothing(lambda: (x[99, 199].item(), x[7, 3:6].tolist(), x[50].numpy().sum(), x.flip(0)[::50, 0].tolist())))
+x[99, 199] = -1
+print(x[99, 199].item(), x[99].tolist()[-2:])
+"""
+    assert output_of(STOPPED + program).splitlines() == [
+        "True",
+        "(19999.0, [1403.0, 1404.0, 1405.0], 2019900.0, [19800.0, 9800.0])",
+        "-1.0 [19998.0, -1.0]",
     ]
 
 

@@ -17,6 +17,7 @@ from torch.amp import custom_bwd, custom_fwd
 from torch.autograd.gradcheck import gradcheck
 from torch.autograd.graph import Node, saved_tensors_hooks
 from torch.functional import einsum
+from torch.multiprocessing.spawn import ProcessRaisedException
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.common_types import _size_2_t
 from torch.nn.init import _calculate_fan_in_and_fan_out
@@ -42,6 +43,7 @@ import torch
 # A module of a function's name takes nobody's place.
 assert torch.nn.utils.weight_norm is weight_norm and torch.autograd.gradcheck is gradcheck
 assert callable(torch.nn.utils.clip_grad_norm_)
+assert torch.multiprocessing.ProcessRaisedException is ProcessRaisedException and callable(torch.multiprocessing.spawn)
 """
 
 

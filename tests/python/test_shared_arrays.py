@@ -164,6 +164,19 @@ def test_arrays_of_parts_share_one_memory():
     assert t.sum().item() == 24
 
 
+def test_many_arrays_of_small_parts_share_with_the_tensor_and_each_other():
+    t = gt.from_numpy(np.zeros((2000, 100), np.float32))
+    parts = [t[i].numpy() for i in range(100)]
+    parts[3][0] = parts[90][1] = 1
+    assert t.sum().item() == 2
+    t.add_(1)
+    assert [part.sum() for part in (parts[3], parts[4], parts[90])] == [101, 100, 101]
+    again = t[90].numpy()
+    again[2] = 9
+    assert parts[90][2] == 9
+    assert t[90].sum().item() == 109
+
+
 @pytest.mark.parametrize("dtype", [gt.float32, gt.complex64])
 def test_expanded_windows_and_parts_of_numbers(dtype):
     t = gt.arange(6).to(dtype)

@@ -29,6 +29,7 @@ MOVED = {
     "torch.utils.data._utils.collate": "gt.utils.data.collate",
     "torch.utils.data._utils": "gt.utils.data",
     "torch.amp.autocast_mode": "gt.amp",
+    "torch.multiprocessing.spawn": "gt.multiprocessing",
     "torch.nn.utils.weight_norm": "gt.nn.utils.reparametrize",
     "torch.nn.utils.spectral_norm": "gt.nn.utils.reparametrize",
     "torch._tensor": "gt",
