@@ -306,15 +306,7 @@ unsafe fn map2<B: Body2<A, O>, A: Copy, O: Copy>(out: *mut u8, operands: [*const
 unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
     /// With `FIRST`, `SECOND` or `THIRD`, the operand is a single element.
     #[inline(always)]
-    fn all<
-        B: Body3<A, C, O>,
-        A: Copy,
-        C: Copy,
-        O,
-        const FIRST: bool,
-        const SECOND: bool,
-        const THIRD: bool,
-    >(
+    fn all<B: Body3<A, C, O>, A: Copy, C: Copy, O, const FIRST: bool, const SECOND: bool, const THIRD: bool>(
         out: &mut [MaybeUninit<O>],
         a: &[A],
         b: &[C],
