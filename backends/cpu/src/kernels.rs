@@ -12,8 +12,8 @@ use gt_ops::{DType, Op, for_each_elementwise};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// Computes `n` elements. If bit `i` of `splat` is set, operand `i` is a single element that is read for all. Ops of one
-/// operand accept no splat one.
+/// Computes `n` elements. If bit `i` of `splat` is set, operand `i` is a single element that is read for all. Ops of
+/// one operand accept no splat one.
 ///
 /// # Safety
 /// `out` is writable and the operands are readable for their elements, and `out` overlaps none of them.

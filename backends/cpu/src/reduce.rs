@@ -427,8 +427,8 @@ fn halve<T: Copy, F: Fold<T>, const LEFT: usize>(from: &[F::Lane; SHORT_LANES], 
 }
 
 /// Reduces `rows` rows of `n` elements, `step` bytes apart and at most [`SHORT_ROW`] elements long, to an accumulator
-/// each. The elements of a row are divided over [`SHORT_WIDTH`] lanes, or `n` if that is a lower power of two; the lanes
-/// of several rows are joined together.
+/// each. The elements of a row are divided over [`SHORT_WIDTH`] lanes, or `n` if that is a lower power of two; the
+/// lanes of several rows are joined together.
 ///
 /// # Safety
 /// `from` is valid for these rows, and `accs` for as many accumulators.
