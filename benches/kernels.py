@@ -56,6 +56,32 @@ def _reduced(framework: Any, shape: tuple[int, ...], axis: int | None) -> Callab
     return x.sum if axis is None else lambda: x.sum(axis)
 
 
+def _integer_sums(framework: Any) -> Callable[[], Any]:
+    x = framework.from_numpy(np.random.default_rng(1).integers(-9, 9, (1000, 1000)))
+    return lambda: x.sum(1)
+
+
+def _batch_norm(framework: Any) -> Callable[[], Any]:
+    x, ones = _normal(framework, 32, 16, 8, 8), framework.ones(16)
+    return lambda: framework.nn.functional.batch_norm(x, None, None, ones, ones, True)
+
+
+def _power(framework: Any) -> Callable[[], Any]:
+    x = _normal(framework, 100_000).double()
+    base = x.abs() + 0.1
+    return lambda: base**x
+
+
+def _activation(framework: Any, name: str) -> Callable[[], Any]:
+    x, function = _normal(framework, 100_000), getattr(framework.nn.functional, name)
+    return lambda: function(x)
+
+
+def _smooth_l1_loss(framework: Any) -> Callable[[], Any]:
+    x, y = _normal(framework, 100_000), _normal(framework, 100_000) + 0.5
+    return lambda: framework.nn.functional.smooth_l1_loss(x, y)
+
+
 def _topk(framework: Any, rows: int, columns: int, count: int) -> Callable[[], Any]:
     x = _normal(framework, rows, columns)
     return lambda: x.topk(count)
@@ -89,6 +115,16 @@ def _kernels() -> Iterator[tuple[str, Callable[[Any], Callable[[], Any]], int]]:
     yield "sum of 1000 × 1000 along axis 0", lambda f: _reduced(f, (1000, 1000), 0), PASSES_OF_SMALL
     yield "sum of 1000 × 1000 along axis 1", lambda f: _reduced(f, (1000, 1000), 1), PASSES_OF_SMALL
     yield "sum of 1e4", lambda f: _reduced(f, (10_000,), None), PASSES_OF_SMALL
+    yield "sum of 20,000 × 4 along rows", lambda f: _reduced(f, (20_000, 4), 1), PASSES_OF_SMALL
+    yield "sum of 31,250 × 32 along rows", lambda f: _reduced(f, (31_250, 32), 1), PASSES_OF_SMALL
+    yield "sum of 1000 × 1000 along rows, int64", _integer_sums, PASSES_OF_SMALL
+    yield "batch norm 32 × 16 × 8 × 8", _batch_norm, PASSES_OF_SMALL
+    yield "power of 1e5, float64", _power, PASSES_OF_SMALL
+    yield "randn of 1e5", lambda f: lambda: f.randn(100_000), PASSES_OF_SMALL
+    yield "linspace of 1e5", lambda f: lambda: f.linspace(0, 1, 100_000), PASSES_OF_SMALL
+    for what in ("relu6", "hardsigmoid", "leaky_relu"):
+        yield f"{what} of 1e5", lambda f, what=what: _activation(f, what), PASSES_OF_SMALL
+    yield "smooth L1 loss of 1e5", _smooth_l1_loss, PASSES_OF_SMALL
     yield "topk 10 of 1000 × 1000 along rows", lambda f: _topk(f, 1000, 1000, 10), PASSES
     yield "topk 50 of 8 × 50,000 along rows", lambda f: _topk(f, 8, 50_000, 50), PASSES
     yield "cumsum of 1e3", lambda f: _scan(f, 1000), PASSES_OF_SMALL

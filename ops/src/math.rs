@@ -1281,7 +1281,10 @@ mod tests {
             for y in wide.clone() {
                 let (got, want) = (Real::pow(x, y), x.powf(y));
                 let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
-                assert!(same || ulps(got, want, true) <= 1.0 && got.signum() == want.signum(), "{x} ^ {y}: {got}, {want}");
+                assert!(
+                    same || ulps(got, want, true) <= 1.0 && got.signum() == want.signum(),
+                    "{x} ^ {y}: {got}, {want}"
+                );
             }
         }
     }

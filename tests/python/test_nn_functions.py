@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
-from support import assert_close
+from support import assert_close, to_numpy
 
 import gt
 from gt import nn
@@ -323,3 +324,31 @@ def test_what_drops_nothing_is_the_tensor_itself() -> None:
     assert functional.dropout(x, training=False) is x
     assert functional.dropout(x, 0.5, False, True) is x
     assert gt.dropout(x, 0.0, True) is x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        functional.hardtanh,
+        functional.relu6,
+        functional.hardsigmoid,
+        functional.leaky_relu,
+        lambda x: functional.leaky_relu(x, 0.0),
+        gt.nan_to_num,
+    ],
+    ids=["hardtanh", "relu6", "hardsigmoid", "leaky_relu", "leaky_relu of slope 0", "nan_to_num"],
+)
+def test_values_do_not_depend_on_whether_gradients_are_wanted(function: Any) -> None:
+    edges = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 3.0, -3.0, 6.0, 7.0, 1e30, -1e30, math.inf, -math.inf, math.nan]
+    x = gt.tensor(edges)
+    with_gradient = function(x.clone().requires_grad_()).detach()
+    np.testing.assert_array_equal(to_numpy(function(x)), to_numpy(with_gradient))
+
+
+@pytest.mark.parametrize("loss", [functional.smooth_l1_loss, functional.huber_loss])
+def test_robust_losses_have_the_slope_of_their_ends_at_infinite_differences(loss: Any) -> None:
+    x = gt.tensor([math.inf, -math.inf, 0.25, -3.0], requires_grad=True)
+    values = loss(x, gt.zeros(4), reduction="none")
+    assert values.tolist() == [math.inf, math.inf, 0.03125, 2.5]
+    values.sum().backward()
+    assert x.grad.tolist() == [1.0, -1.0, 0.25, -1.0]

@@ -12,8 +12,8 @@ use gt_ops::{DType, Op, for_each_elementwise};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// Computes `n` elements. If bit `i` of `splat` is set, operand `i` is a single element that is read for all. Ops of one
-/// operand accept no splat one.
+/// Computes `n` elements. If bit `i` of `splat` is set, operand `i` is a single element that is read for all. Ops of
+/// one operand accept no splat one.
 ///
 /// # Safety
 /// `out` is writable and the operands are readable for their elements, and `out` overlaps none of them.
@@ -306,15 +306,7 @@ unsafe fn map2<B: Body2<A, O>, A: Copy, O: Copy>(out: *mut u8, operands: [*const
 unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [*const u8; 3], splat: u8, n: usize) {
     /// With `FIRST`, `SECOND` or `THIRD`, the operand is a single element.
     #[inline(always)]
-    fn all<
-        B: Body3<A, C, O>,
-        A: Copy,
-        C: Copy,
-        O,
-        const FIRST: bool,
-        const SECOND: bool,
-        const THIRD: bool,
-    >(
+    fn all<B: Body3<A, C, O>, A: Copy, C: Copy, O, const FIRST: bool, const SECOND: bool, const THIRD: bool>(
         out: &mut [MaybeUninit<O>],
         a: &[A],
         b: &[C],

@@ -4,6 +4,8 @@
 //! and the sums of blocks in f64. This is as accurate as pairwise summation, and vectorisable. The order of additions
 //! depends on shapes only, never on the number of threads.
 
+#![expect(clippy::needless_range_loop, reason = "iterators over vectors are not inlined into functions of a level")]
+
 use crate::backend::{CpuBackend, Result, compute_dtype};
 use crate::checkpoint::checkpoint;
 use crate::kernels::{Kernel, SimdLevel};
@@ -425,15 +427,17 @@ fn halve<T: Copy, F: Fold<T>, const LEFT: usize>(from: &[F::Lane; SHORT_LANES], 
 }
 
 /// Reduces `rows` rows of `n` elements, `step` bytes apart and at most [`SHORT_ROW`] elements long, to an accumulator
-/// each. The elements of a row are divided over [`SHORT_WIDTH`] lanes, or `n` if that is a lower power of two; the lanes
-/// of several rows are joined together.
+/// each. The elements of a row are divided over [`SHORT_WIDTH`] lanes, or `n` if that is a lower power of two; the
+/// lanes of several rows are joined together.
 ///
 /// # Safety
 /// `from` is valid for these rows, and `accs` for as many accumulators.
 #[inline(always)]
 unsafe fn short_rows<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize, n: usize, accs: *mut u8) {
     let follow = step == (n * size_of::<T>()) as isize;
-    let width = if follow && n.is_power_of_two() && n <= SHORT_WIDTH { n } else { SHORT_WIDTH };
+    // Rows without gaps of so many elements are read as one long row.
+    let packed = follow && n.is_power_of_two() && n <= SHORT_WIDTH;
+    let width = if packed { n } else { SHORT_WIDTH };
     let rows_a_group = SHORT_LANES / width;
     let (mut lanes, mut halves) = ([F::LANE; SHORT_LANES], [F::LANE; SHORT_LANES]);
     let mut done = 0;
@@ -443,13 +447,13 @@ unsafe fn short_rows<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: us
         // SAFETY: reads are within the rows that `from` is valid for: within row `done + i`, which is one of them, or,
         // where rows follow one another, before the end of the last one. Writes are to the accumulators of these rows.
         unsafe {
-            if width == n && some == rows_a_group {
+            if packed && some == rows_a_group {
                 let mut i = 0;
                 while i < SHORT_LANES {
                     lanes[i] = F::step(F::LANE, first.add(i).read());
                     i += 1;
                 }
-            } else if width == n {
+            } else if packed {
                 for i in 0..some * n {
                     lanes[i] = F::step(F::LANE, first.add(i).read());
                 }
@@ -534,7 +538,7 @@ unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize
             }
         }
         let mut width = width;
-        while width % 2 == 0 && width / 2 % n == 0 {
+        while width.is_multiple_of(2 * n) {
             width /= 2;
             for i in 0..width {
                 copies[i] = F::join(copies[i], copies[i + width]);

@@ -1,0 +1,32 @@
+"""Reductions of short rows, which the CPU reduces several at a time, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support import assert_close, to_numpy
+
+import gt
+
+
+@pytest.mark.parametrize("columns", [*range(1, 20), 31, 32, 33, 47, 48, 49, 64])
+def test_short_rows_of_every_length_are_reduced_as_numpy_reduces_them(columns: int) -> None:
+    for rows in (1, 3, 16, 67, 300):
+        wide = np.random.default_rng(columns).uniform(0.5, 1.5, (rows, columns + 1))
+        for kind in (np.float32, np.float64, np.float16, np.int64, np.int8):
+            array = (wide * (1 if np.issubdtype(kind, np.floating) else 3)).astype(kind)
+            # Rows that follow one another, and rows with a gap between them.
+            for found, given in ((gt.tensor(array[:, :columns].copy()), array), (gt.tensor(array)[:, :columns], array)):
+                rest = given[:, :columns]
+                assert_close(
+                    found.sum(1), rest.sum(1, dtype=np.float64), tolerance=2e-3 if kind == np.float16 else 1e-5
+                )
+                np.testing.assert_array_equal(to_numpy(found.amax(1)), rest.max(1))
+                np.testing.assert_array_equal(to_numpy(found.amin(1)), rest.min(1))
+                np.testing.assert_array_equal(to_numpy((found > 1).any(1)), (rest > 1).any(1))
+
+
+def test_a_nan_in_a_short_row_is_its_maximum_alone() -> None:
+    array = np.ones((40, 5), np.float32)
+    array[7, 4] = array[39, 0] = np.nan
+    np.testing.assert_array_equal(to_numpy(gt.tensor(array).amax(1)), array.max(1))
