@@ -200,9 +200,7 @@ def _attention(
         framework.backends.cuda.matmul.allow_tf32 = tf32
         attend = framework.nn.functional.scaled_dot_product_attention
         q, k, v = (
-            framework.randn(*sizes, device=_place(framework))
-            .to(getattr(framework, dtype))
-            .requires_grad_(backward)
+            framework.randn(*sizes, device=_place(framework)).to(getattr(framework, dtype)).requires_grad_(backward)
             for _ in range(3)
         )
 

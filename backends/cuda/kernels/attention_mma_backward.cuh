@@ -1,7 +1,7 @@
 // The gradients of attention of f16, bf16 and tf32 on tensor cores, in two kernels that recompute the scores: the
 // gradient of the queries, whose online softmax also gives the statistics that the gradients of keys and values need.
-// Of the seven products, FlashAttention-2 (Dao 2023) saves two by adding to the gradient of the queries atomically;
-// here no two blocks add to the same element, so the result is deterministic.
+// FlashAttention-2 (Dao 2023) saves two of the seven products by adding to the gradient of the queries atomically; here
+// no two blocks add to the same element, so the result is deterministic.
 #pragma once
 #include "attention_mma.cuh"
 

@@ -47,7 +47,7 @@ fn broken(claims: Claims, code: &[&str]) -> Vec<&'static str> {
     if claims.loads_16_bytes && !has("LDG", "128") {
         broken.push("it loads no 16 bytes at once (LDG.E.128)");
     }
-    // Of halves, and of tf32.
+    // Halves have one instruction, and tf32 another.
     let multiplies = has("HMMA", "16816") || has("HMMA", "1688") && has("HMMA", "TF32");
     if claims.tensor_cores && !(multiplies && has("LDSM", "4")) {
         broken.push("it uses no tensor cores (HMMA.16816 or HMMA.1688.TF32, LDSM.4)");
