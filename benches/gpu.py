@@ -193,13 +193,14 @@ def _of_large(
     return make
 
 
-def _attention(dtype: str, backward: bool) -> Callable[[Any], Callable[[], object]]:
+def _attention(
+    sizes: tuple[int, int, int, int], dtype: str, tf32: bool, backward: bool
+) -> Callable[[Any], Callable[[], object]]:
     def make(framework: Any) -> Callable[[], object]:
+        framework.backends.cuda.matmul.allow_tf32 = tf32
         attend = framework.nn.functional.scaled_dot_product_attention
         q, k, v = (
-            framework.randn(*_sizes().attention, device=_place(framework))
-            .to(getattr(framework, dtype))
-            .requires_grad_(backward)
+            framework.randn(*sizes, device=_place(framework)).to(getattr(framework, dtype)).requires_grad_(backward)
             for _ in range(3)
         )
 
@@ -348,14 +349,26 @@ def _bandwidths(compiled: bool) -> Iterator[Row]:
 
 
 def _attentions() -> Iterator[Row]:
-    batch, heads, tokens, features = _sizes().attention
-    # Two products of which the mask leaves half; the gradients take five.
-    forward = 2.0 * batch * heads * tokens**2 * features
-    for dtype in ("bfloat16", "float32"):
+    usual = _sizes().attention
+    batch, heads, tokens, features = usual
+    # Rows that tensor cores get with more columns, and the most features that they take.
+    unaligned, wide = (batch, heads, tokens, features - 3), (batch, max(1, heads // 4), tokens, 4 * features)
+    for sizes, dtype, tf32 in (
+        (usual, "bfloat16", False),
+        (unaligned, "bfloat16", False),
+        (wide, "bfloat16", False),
+        (usual, "float32", True),
+        (wide, "float32", True),
+        # The last: what is measured afterwards is not rounded to tf32.
+        (usual, "float32", False),
+    ):
+        # Two products of which the mask leaves half; the gradients take five.
+        forward = 2.0 * sizes[0] * sizes[1] * tokens**2 * sizes[3]
         for backward in (False, True):
-            what = f"gpu: causal attention {_sizes().attention}, {dtype}{', with gradient' * backward}"
+            name = f"{dtype}{' (tf32)' * tf32}{', with gradient' * backward}"
             flops = (forward * (3.5 if backward else 1.0), "FLOP/s")
-            yield _row(what, _attention(dtype, backward), 20, None, work=flops)
+            row = _attention(sizes, dtype, tf32, backward)
+            yield _row(f"gpu: causal attention {sizes}, {name}", row, 20, None, work=flops)
 
 
 def _convolutions() -> Iterator[Row]:

@@ -56,6 +56,6 @@ pub use graph::{Arg, Graph, Val};
 pub use instruction::{Attrs, Inputs, Instruction, Operand, Scalar, TensorId};
 pub use op::Op;
 pub use placement::{Placement, Workers};
-pub use row::{Class, Row};
+pub use row::{AttrKind, Class, Row};
 pub use shape::{Meta, RANK_MAX, Shape};
 pub use window::WindowSpec;

@@ -108,7 +108,7 @@ impl Row {
 
     /// Whether it sums products, whose precision [`crate::Instruction::tf32`] sets.
     pub fn multiplies(&self) -> bool {
-        matches!(self.class, Class::Contraction | Class::Convolution)
+        matches!(self.class, Class::Contraction | Class::Convolution) || self.attrs == AttrKind::Attention
     }
 
     /// Whether the result is the first operand with part of its elements replaced: it can be written in place, at the

@@ -1,11 +1,11 @@
-// Attention of f16 and bf16 on tensor cores: FlashAttention-2 (Dao 2023) with Ampere's instructions. Its gradients are
-// in `attention_mma_backward.cuh`.
+// Attention of f16 and bf16, and of f32 rounded to tf32, on tensor cores: FlashAttention-2 (Dao 2023) with Ampere's
+// instructions. Its gradients are in `attention_mma_backward.cuh`.
 //
 // A block of 4 warps computes 64 R rows and loops over tiles of N columns. A warp computes 16 R rows of scores for all
 // columns of a tile. A row's scores are then in the registers of four lanes, which compute its softmax by shuffles, and
 // the weights are already in the registers that the next product takes as its left operand. The next tiles are copied
 // to shared memory asynchronously (double buffering) while the current ones are multiplied. Operands have at most D
-// contiguous columns, a multiple of 8, and rows that begin at multiples of 16 bytes.
+// contiguous columns, and rows that begin at multiples of 16 bytes, with zeros up to the next multiple of 16 bytes.
 //
 // The inner loop's instructions limit the speed: `mma` and `ex2` first, then additions and maxima around them. Scores
 // are therefore scaled within the subtraction of the row's maximum (one `fma`), sums are scaled down only if a maximum
@@ -29,69 +29,95 @@ GT_DEVICE f32 fast_exp2(f32 x) {
 #endif
 }
 
-// 1. Tiles in shared memory: rows of D elements, from a multiple of 1 KiB on.
+// 1. Tiles in shared memory: rows of BYTES bytes, a power of two from 128 to 1,024, from a multiple of 1 KiB on. A row
+// consists of parts of 16 bytes.
 
-// The byte offset of 8 elements (16 bytes) of a staged row. An XOR swizzle permutes them by the row's index, so that
-// the same 16 bytes of 8 consecutive rows lie in different banks. For an `eighth` of 0 or 1, the offset of
-// `eighth + 2 k` is that of `eighth` XOR 32 k.
-template <int D>
-GT_DEVICE u32 staged(int row, int eighth) {
-    return row * (2 * D) + ((eighth ^ (row & 7)) << 4);
+// The byte offset of a part of a staged row. An XOR swizzle permutes parts by the row's index, so that the same part of
+// 8 consecutive rows lies in different banks. For a `part` of 0 or 1, the offset of `part + 2 k` is that of `part` XOR
+// 32 k.
+template <int BYTES>
+GT_DEVICE u32 staged(int row, int part) {
+    return row * BYTES + ((part ^ (row & 7)) << 4);
 }
 
 // The lane's offset in a tile for `load_matrices`: of a left operand or a transposed right one, and of a right one.
-template <int D>
+template <int BYTES>
 GT_DEVICE u32 left_offset() {
     int lane = threadIdx.x % 32;
-    return staged<D>(lane % 16, lane / 16);
+    return staged<BYTES>(lane % 16, lane / 16);
 }
-template <int D>
+template <int BYTES>
 GT_DEVICE u32 right_offset() {
     int lane = threadIdx.x % 32;
-    return staged<D>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    return staged<BYTES>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 }
 
-// Begins the asynchronous copy of the tile of ROWS rows that starts at `first`; elements past `rows` or `columns` are
-// 0.
-template <int D, int ROWS, typename T>
+// The parts that a thread copies: one of every APART rows.
+template <int BYTES>
+struct Parts {
+    static constexpr int IN_ROW = BYTES / 16, APART = MMA_THREADS / IN_ROW;
+    int row = threadIdx.x / IN_ROW, part = threadIdx.x % IN_ROW;
+
+    // The offset of the thread's part `i` rows after its first row, for a multiple `i` of APART. Where APART is less
+    // than 8, the first row is less than APART, so that adding `i` to it changes only bits that are 0 there.
+    __device__ __forceinline__ u32 offset(int i) const {
+        return (staged<BYTES>(row, part) ^ ((i & 7) << 4)) + i * BYTES;
+    }
+};
+
+// Begins the asynchronous copy of the tile of ROWS rows that starts at `first`; parts past `rows` or `columns` are 0.
+template <int BYTES, int ROWS, typename T>
 GT_DEVICE void stage(Shared tile, const Matrix<T> &from, int first, int rows, int columns) {
-    constexpr int EIGHTHS = D / 8, APART = MMA_THREADS / EIGHTHS;
-    int row = threadIdx.x / EIGHTHS, eighth = threadIdx.x % EIGHTHS;
-    const T *at = from.first + i64(first + row) * from.row + eighth * 8;
-    Shared to = tile + staged<D>(row, eighth);
-    int left = eighth * 8 < columns ? rows - first - row : 0;
+    constexpr int APART = Parts<BYTES>::APART, IN_PART = 16 / sizeof(T);
+    const Parts<BYTES> parts;
+    const T *at = from.first + i64(first + parts.row) * from.row + parts.part * IN_PART;
+    int left = parts.part * IN_PART < columns ? rows - first - parts.row : 0;
 #pragma unroll
     for (int i = 0; i < ROWS; i += APART, at += APART * from.row)
-        copy_behind(to + i * 2 * D, i < left ? at : from.first, i < left);
+        copy_behind(tile + parts.offset(i), i < left ? at : from.first, i < left);
 }
 
-// Negates the part of a staged tile that this thread has copied.
-template <int D, int ROWS, typename T>
-GT_DEVICE void negate_staged(T *tile) {
-    constexpr int EIGHTHS = D / 8, APART = MMA_THREADS / EIGHTHS;
-    u32 *words = (u32 *)((u8 *)tile + staged<D>(threadIdx.x / EIGHTHS, threadIdx.x % EIGHTHS));
-    for (int i = 0; i < ROWS; i += APART)
-        for (int word = 0; word < 4; word++) words[i * (2 * D) / 4 + word] ^= 0x80008000u;
+// Changes the numbers of the parts of a staged tile that this thread has copied: rounds f32 to tf32, and changes the
+// sign if NEGATE.
+template <int BYTES, int ROWS, bool NEGATE, typename T>
+GT_DEVICE void change_staged(T *tile) {
+    struct alignas(16) Words {
+        u32 of[4];
+    };
+    constexpr bool TF32 = sizeof(T) == 4;
+    const Parts<BYTES> parts;
+    if (TF32 || NEGATE)
+#pragma unroll
+        for (int i = 0; i < ROWS; i += Parts<BYTES>::APART) {
+            Words &words = *(Words *)((u8 *)tile + parts.offset(i));
+            Words changed = words;
+#pragma unroll
+            for (int word = 0; word < 4; word++) {
+                if (TF32) changed.of[word] = rounded_to_tf32(float_of(changed.of[word]));
+                if (NEGATE) changed.of[word] ^= TF32 ? 0x80000000u : 0x80008000u;
+            }
+            words = changed;
+        }
 }
 
 // A warp's 16 R rows of a staged tile as fragments of a left operand: KEPT in registers, or loaded for each product.
-template <int D, int R, bool KEPT>
+template <int BYTES, int R, bool KEPT>
 struct Rows {
-    u32 kept[KEPT ? R : 1][KEPT ? D / 16 : 1][4];
+    u32 kept[KEPT ? R : 1][KEPT ? BYTES / 32 : 1][4];
     Shared at;
 
-    __device__ __forceinline__ explicit Rows(Shared tile, int first) : at(tile + first * 2 * D + left_offset<D>()) {
+    __device__ __forceinline__ explicit Rows(Shared tile, int first) : at(tile + first * BYTES + left_offset<BYTES>()) {
         if (KEPT)
 #pragma unroll
             for (int r = 0; r < R; r++)
 #pragma unroll
-                for (int k = 0; k < D / 16; k++)
-                    load_matrices<false>(kept[KEPT ? r : 0][KEPT ? k : 0], (at ^ 32 * k) + r * 32 * D);
+                for (int k = 0; k < BYTES / 32; k++)
+                    load_matrices<false>(kept[KEPT ? r : 0][KEPT ? k : 0], (at ^ 32 * k) + r * 16 * BYTES);
     }
     __device__ __forceinline__ void fragments(u32 (&to)[R][4], int k) const {
 #pragma unroll
         for (int r = 0; r < R; r++) {
-            if (!KEPT) load_matrices<false>(to[r], (at ^ 32 * k) + r * 32 * D);
+            if (!KEPT) load_matrices<false>(to[r], (at ^ 32 * k) + r * 16 * BYTES);
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 if (KEPT) to[r][i] = kept[KEPT ? r : 0][KEPT ? k : 0][i];
@@ -100,17 +126,17 @@ struct Rows {
 };
 
 // scores = rows tile^T.
-template <typename T, int D, int R, int N, bool KEPT>
-GT_DEVICE void multiply_rows(f32 (&scores)[R][N / 8][4], const Rows<D, R, KEPT> &rows, Shared tile) {
-    Shared at = tile + right_offset<D>();
+template <typename T, int R, int N, int BYTES, bool KEPT>
+GT_DEVICE void multiply_rows(f32 (&scores)[R][N / 8][4], const Rows<BYTES, R, KEPT> &rows, Shared tile) {
+    Shared at = tile + right_offset<BYTES>();
 #pragma unroll
-    for (int k = 0; k < D / 16; k++) {
+    for (int k = 0; k < BYTES / 32; k++) {
         u32 left[R][4];
         rows.fragments(left, k);
 #pragma unroll
         for (int n = 0; n < N / 16; n++) {
             u32 right[4];
-            load_matrices<false>(right, (at ^ 32 * k) + n * 32 * D);
+            load_matrices<false>(right, (at ^ 32 * k) + n * 16 * BYTES);
 #pragma unroll
             for (int r = 0; r < R; r++)
 #pragma unroll
@@ -125,27 +151,66 @@ GT_DEVICE void multiply_rows(f32 (&scores)[R][N / 8][4], const Rows<D, R, KEPT> 
 
 // sums += weights tile, with the weights rounded to T.
 template <typename T, int D, int R, int N>
-GT_DEVICE void add_products(f32 (&sums)[R][D / 8][4], const f32 (&weights)[R][N / 8][4], Shared tile) {
-    Shared at = tile + left_offset<D>();
+struct Products {
+    static __device__ __forceinline__ void add(f32 (&sums)[R][D / 8][4], const f32 (&weights)[R][N / 8][4],
+                                               Shared tile) {
+        Shared at = tile + left_offset<2 * D>();
 #pragma unroll
-    for (int k = 0; k < N / 16; k++) {
-        u32 left[R][4];
-#pragma unroll
-        for (int r = 0; r < R; r++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                left[r][i] = packed<T>(weights[r][2 * k + i / 2][i % 2 * 2], weights[r][2 * k + i / 2][i % 2 * 2 + 1]);
-#pragma unroll
-        for (int n = 0; n < D / 16; n++) {
-            u32 right[4];
-            load_matrices<true>(right, (at ^ 32 * n) + k * 32 * D);
+        for (int k = 0; k < N / 16; k++) {
+            u32 left[R][4];
 #pragma unroll
             for (int r = 0; r < R; r++)
 #pragma unroll
-                for (int i = 0; i < 2; i++)
-                    multiply_add<T>(sums[r][2 * n + i], left[r], right[2 * i], right[2 * i + 1]);
+                for (int i = 0; i < 4; i++) {
+                    const f32 *two = weights[r][2 * k + i / 2] + i % 2 * 2;
+                    left[r][i] = packed<T>(two[0], two[1]);
+                }
+#pragma unroll
+            for (int n = 0; n < D / 16; n++) {
+                u32 right[4];
+                load_matrices<true>(right, (at ^ 32 * n) + k * 32 * D);
+#pragma unroll
+                for (int r = 0; r < R; r++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        multiply_add<T>(sums[r][2 * n + i], left[r], right[2 * i], right[2 * i + 1]);
+            }
         }
     }
+};
+
+// A lane holds the weights of columns 2 i and 2 i + 1, and of tf32 the product takes those of columns i and i + 4. So
+// the rows of the tile take the places in which the columns of the weights lie: a sum does not depend on the order. No
+// instruction transposes numbers of 32 bits; the loads of a warp, of rows 2 i, lie in different banks.
+template <int D, int R, int N>
+struct Products<f32, D, R, N> {
+    static __device__ __forceinline__ void add(f32 (&sums)[R][D / 8][4], const f32 (&weights)[R][N / 8][4],
+                                               Shared tile) {
+        constexpr int BYTES = 4 * D;
+        const int lane = threadIdx.x % 32, row = lane % 4 * 2;
+        const Shared within = tile + lane / 4 % 4 * 4;
+        const Shared even = within + staged<BYTES>(row, lane / 16), odd = within + staged<BYTES>(row + 1, lane / 16);
+#pragma unroll
+        for (int k = 0; k < N / 8; k++) {
+            u32 left[R][4];
+#pragma unroll
+            for (int r = 0; r < R; r++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) left[r][i] = rounded_to_tf32(weights[r][k][i % 2 * 2 + i / 2]);
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                const u32 upper = load_word((even ^ 32 * n) + k * 8 * BYTES);
+                const u32 lower = load_word((odd ^ 32 * n) + k * 8 * BYTES);
+#pragma unroll
+                for (int r = 0; r < R; r++) multiply_add<f32>(sums[r][n], left[r], upper, lower);
+            }
+        }
+    }
+};
+
+template <typename T, int D, int R, int N>
+GT_DEVICE void add_products(f32 (&sums)[R][D / 8][4], const f32 (&weights)[R][N / 8][4], Shared tile) {
+    Products<T, D, R, N>::add(sums, weights, tile);
 }
 
 // 2. Scores. Of the four elements that a lane holds of a 16 by 8 fragment, element `c` is in this row and column.
@@ -277,9 +342,22 @@ GT_DEVICE f32 factor_of(const AttentionSizes &sizes) {
     return fmax(fabs(f32(sizes.scale)) * LOG2_E, 1.17549435e-38f);
 }
 
-// Writes contiguous rows, scaled by `upper` and `lower`; the number of columns is even.
+// Writes two numbers side by side by one instruction.
+template <typename T>
+GT_DEVICE void write_pair(T *to, f32 first, f32 second) {
+    *(u32 *)to = packed<T>(first, second);
+}
+GT_DEVICE void write_pair(f32 *to, f32 first, f32 second) {
+    struct alignas(8) Pair {
+        f32 first, second;
+    };
+    *(Pair *)to = {first, second};
+}
+
+// Writes contiguous rows, scaled by `upper` and `lower`.
 template <int D, typename T>
 GT_DEVICE void write_rows(T *to, const f32 (&sums)[D / 8][4], f32 upper, f32 lower, int row0, i64 rows, i64 columns) {
+    const bool in_pairs = ((u64)to | (u64)columns * sizeof(T)) % (2 * sizeof(T)) == 0;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         i64 row = row0 + row_in_matrix(2 * half);
@@ -288,9 +366,15 @@ GT_DEVICE void write_rows(T *to, const f32 (&sums)[D / 8][4], f32 upper, f32 low
 #pragma unroll
             for (int n = 0; n < D / 8; n++) {
                 int column = 8 * n + column_in_matrix(0);
-                if (column < columns)
-                    *(u32 *)(to + row * columns + column) =
-                        packed<T>(sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor);
+                if (column >= columns) continue;
+                T *at = to + row * columns + column;
+                f32 first = sums[n][2 * half] * factor, second = sums[n][2 * half + 1] * factor;
+                if (in_pairs) {
+                    write_pair(at, first, second);
+                } else {
+                    put(at, first);
+                    if (column + 1 < columns) put(at + 1, second);
+                }
             }
     }
 }
@@ -299,9 +383,9 @@ GT_DEVICE void write_rows(T *to, const f32 (&sums)[D / 8][4], f32 upper, f32 low
 // `causal` it has the most keys.
 template <typename T, int D, int R, int N, bool KEPT, bool MASKED>
 GT_DEVICE void attention_mma(T *out, AttentionOperands<T> x, const Walk<6> &batches, const AttentionSizes &sizes) {
-    constexpr int ROWS = 64 * R, TILE = 2 * N * D;
-    T *queries = (T *)dynamic_shared();
-    const Shared own = shared_address(queries), keys = own + 2 * ROWS * D, values = keys + 2 * TILE;
+    constexpr int ROWS = 64 * R, BYTES = D * sizeof(T), TILE = N * BYTES;
+    u8 *memory = (u8 *)dynamic_shared();
+    const Shared own = shared_address(memory), keys = own + ROWS * BYTES, values = keys + 2 * TILE;
     const int count = int(sizes.queries), of = int(sizes.keys);
     const int features = int(sizes.features), columns = int(sizes.columns);
     const u32 tiles = u32(count + ROWS - 1) / ROWS, batch = blockIdx.x / tiles;
@@ -309,13 +393,14 @@ GT_DEVICE void attention_mma(T *out, AttentionOperands<T> x, const Walk<6> &batc
     x.move(batches, batch);
     const int end = sizes.causal && first + ROWS < of ? first + ROWS : of;
     const Seen seen = {of, first + warp_row, sizes.causal != 0};
-    stage<D, ROWS>(own, x.query, first, count, features);
-    stage<D, N>(keys, x.key, 0, of, features);
-    stage<D, N>(values, x.value, 0, of, columns);
+    stage<BYTES, ROWS>(own, x.query, first, count, features);
+    stage<BYTES, N>(keys, x.key, 0, of, features);
+    stage<BYTES, N>(values, x.value, 0, of, columns);
     wait_for_copies();
-    if (!MASKED && sizes.scale < 0) negate_staged<D, ROWS>(queries);
+    if (!MASKED && sizes.scale < 0) change_staged<BYTES, ROWS, true>((T *)memory);
+    else change_staged<BYTES, ROWS, false>((T *)memory);
     __syncthreads();
-    const Rows<D, R, KEPT> rows(own, warp_row);
+    const Rows<BYTES, R, KEPT> rows(own, warp_row);
     const f32 factor = MASKED ? 1.0f : factor_of(sizes);
     f32 sums[R][D / 8][4] = {};
     OnlineSoftmax<R> softmax;
@@ -323,14 +408,16 @@ GT_DEVICE void attention_mma(T *out, AttentionOperands<T> x, const Walk<6> &batc
     for (int key = 0; key < end; key += N, now ^= TILE) {
         // The current tile has arrived, and no warp reads the buffer that the next copy overwrites.
         wait_for_copies();
+        change_staged<BYTES, N, false>((T *)(memory + (keys - own) + now));
+        change_staged<BYTES, N, false>((T *)(memory + (values - own) + now));
         __syncthreads();
         if (key + N < end) {
-            stage<D, N>(keys + (now ^ TILE), x.key, key + N, of, features);
-            stage<D, N>(values + (now ^ TILE), x.value, key + N, of, columns);
+            stage<BYTES, N>(keys + (now ^ TILE), x.key, key + N, of, features);
+            stage<BYTES, N>(values + (now ^ TILE), x.value, key + N, of, columns);
         }
         if (seen.none(key, 16 * R)) continue;
         f32 scores[R][N / 8][4];
-        multiply_rows<T, D, R, N>(scores, rows, keys + now);
+        multiply_rows<T, R, N>(scores, rows, keys + now);
         if (MASKED) add_mask<false, R, N>(scores, x.mask, sizes, seen.first, key);
         if (!seen.all<N>(key)) hide<R, N>(scores, seen, key);
         softmax.template advance<8, N, D>(scores, sums, factor);

@@ -36,6 +36,36 @@ GT_KERNEL(32) multiply_TYPE(f32 *out, const TYPE *a, const TYPE *b, const TYPE *
 GT_KERNEL(1) pack_TYPE(u32 *out, const f32 *two) { *out = packed<TYPE>(two[0], two[1]); }
 "#;
 
+/// A warp multiplies 16 by 8 numbers by 8 by 8, whose rows or columns lie in shared memory.
+const KERNEL_TF32: &str = r#"
+#include "mma.cuh"
+GT_KERNEL(32) multiply_tf32(f32 *out, const f32 *a, const f32 *b, const f32 *turned) {
+    alignas(16) __shared__ f32 left[16 * 8];
+    alignas(16) __shared__ f32 right[8 * 8];
+    alignas(16) __shared__ f32 right_turned[8 * 8];
+    int lane = threadIdx.x;
+    copy_behind(shared_address(left + lane * 4), a + lane * 4, true);
+    if (lane < 16) copy_behind(shared_address(right + lane * 4), b + lane * 4, true);
+    else copy_behind(shared_address(right_turned + (lane - 16) * 4), turned + (lane - 16) * 4, true);
+    wait_for_copies();
+    __syncthreads();
+    u32 x[4], z[4];
+    load_matrices<false>(x, shared_address(left + lane % 16 * 8 + lane / 16 * 4));
+    load_matrices<false>(z, shared_address(right_turned + lane % 8 * 8 + lane / 8 % 2 * 4));
+    u32 upper = load_word(shared_address(right + lane % 4 * 8 + lane / 4));
+    u32 lower = load_word(shared_address(right + (lane % 4 + 4) * 8 + lane / 4));
+    f32 sums[2][4] = {};
+    multiply<f32>(sums[0], x, upper, lower);
+    multiply_add<f32>(sums[1], x, z[0], z[1]);
+    for (int product = 0; product < 2; product++)
+        for (int c = 0; c < 4; c++)
+            out[(product * 16 + lane / 4 + c / 2 * 8) * 8 + lane % 4 * 2 + c % 2] = sums[product][c];
+}
+GT_KERNEL(4) round_to_tf32(u32 *out, const f32 *numbers) {
+    out[threadIdx.x] = rounded_to_tf32(numbers[threadIdx.x]);
+}
+"#;
+
 fn check(name: &str, narrow: fn(f32) -> u16) {
     assert!(headers::HEADERS.iter().any(|(name, _)| *name == "mma.cuh"));
     let device = BareDevice::new(EmulatedChecks::asked(), 0);
@@ -69,4 +99,28 @@ fn a_warp_multiplies_halves() {
 #[test]
 fn a_warp_multiplies_bfloat16() {
     check("bf16", |x| bf16::from_f32(x).to_bits());
+}
+
+#[test]
+fn a_warp_multiplies_tf32() {
+    let device = BareDevice::new(EmulatedChecks::asked(), 0);
+    let left = |i: usize, k: usize| ((i * 7 + k * 3) % 11) as f32 - 5.0;
+    let right = |k: usize, j: usize| ((k * 5 + j * 2) % 13) as f32 - 6.0;
+    let matrix = |rows: usize, of: &dyn Fn(usize, usize) -> f32| -> u64 {
+        device.put(&(0..rows * 8).flat_map(|at| of(at / 8, at % 8).to_le_bytes()).collect::<Vec<u8>>())
+    };
+    let operands = [matrix(16, &left), matrix(8, &right), matrix(8, &|j, k| right(k, j))];
+    let written = device.run(KERNEL_TF32, "multiply_tf32", Grid::new(1, 32), 2 * 16 * 8 * 4, &operands);
+    for (at, bytes) in written.chunks_exact(4).enumerate() {
+        let (row, column) = (at / 8 % 16, at % 8);
+        let want: f32 = (0..8).map(|k| left(row, k) * right(k, column)).sum();
+        assert_eq!(bytes, want.to_le_bytes(), "row {row}, column {column}");
+    }
+    // Ties are rounded away from zero.
+    let numbers = [1.0 + 2f32.powi(-11), -1.0 - 2f32.powi(-12), f32::INFINITY, f32::from_bits(0x7fff_ffff)];
+    let put = device.put(&numbers.map(f32::to_le_bytes).concat());
+    let written = device.run(KERNEL_TF32, "round_to_tf32", Grid::new(1, 4), 16, &[put]);
+    let rounded: Vec<f32> = written.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    assert_eq!(rounded[..3], [1.0 + 2f32.powi(-10), -1.0, f32::INFINITY]);
+    assert!(rounded[3].is_nan());
 }

@@ -41,7 +41,7 @@ layout! {
         operand_count: u8, word 0 bits 40..48, "number of operands";
         last_use: u8, word 0 bits 48..56, "bit `i` is set: operand `i` is not used again, and the result may take its buffer";
         replaces: u8, word 0 bits 56..59, "1 + the operand that the result replaces in place, and keeps if the instruction fails; 0 for none";
-        tf32: bool, word 0 bits 59..60, "matrix products and convolutions: f32 products may be rounded to TF32";
+        tf32: bool, word 0 bits 59..60, "matrix products, convolutions and attention: f32 products may be rounded to TF32";
         rank: u8, word 0 bits 60..64, "rank of the attributes' shape, or number of axes that a window slides over";
         out: u64, word 1, "id of the result";
     }

@@ -85,7 +85,9 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Sets the precision of float32 matrix products: `"highest"`, or `"high"` or `"medium"`, which allow TF32.
+    """Sets the precision of float32 products: `"highest"`, or `"high"` or `"medium"`, which allow TF32.
+
+    It holds for matrix products and for attention.
 
     TF32 rounds factors to 11 bits of mantissa, on devices that have it; CPUs do not. The setting holds for operations
     issued from now on, gradients of earlier results included.

@@ -8,6 +8,7 @@ use crate::launch::{THREADS, Walk};
 use crate::template::{KernelKey, Template, c_name};
 use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input, Loops};
+use gt_ops::instruction::SliceSpec;
 use gt_ops::{DType, Meta, Op, RANK_MAX, Shape};
 
 /// Which kernel of the gradient a variant selects: the softmax statistics of the queries, the gradient of the queries,
@@ -64,7 +65,7 @@ pub(super) static ATTENTION: Template = Template {
 const MMA_THREADS: u32 = 128;
 const MMA_CAPABILITY: u32 = 80;
 /// The kernels of `attention_mma.cuh` count rows in 32 bits, with room for a tile.
-const MMA_ROWS_MAX: i64 = 1 << 30;
+const MMA_ROWS_MAX: usize = 1 << 30;
 
 /// The kernels with tensor cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,60 +103,90 @@ const fn mma_tile(r: usize, n: usize, kept: bool, blocks: u32) -> MmaTile {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct MmaVariant {
     kernel: MmaKernel,
-    /// Operands have up to 128 columns, not 64.
-    wide: bool,
+    /// D: the most columns of operands.
+    d: usize,
     masked: bool,
+    /// Operands are f32, which is rounded to tf32, rather than f16 or bf16.
+    tf32: bool,
 }
 
+/// The numbers of columns that kernels with tensor cores are compiled for.
+const MMA_COLUMNS: [usize; 3] = [64, 128, 256];
+const MMA_COLUMNS_MAX: usize = MMA_COLUMNS[MMA_COLUMNS.len() - 1];
+
 impl MmaVariant {
-    /// The tile. Those without a mask took the least time of up to six on an H200, for (8, 16, 2048, 64) and (8, 16,
-    /// 2048, 128); none takes so many registers that they spill (`tests/nvrtc.rs`).
+    /// The variant for operands of this dtype with up to `columns` columns.
+    fn new(kernel: MmaKernel, dtype: DType, columns: usize, masked: bool) -> MmaVariant {
+        let d = MMA_COLUMNS.into_iter().find(|d| columns <= *d).unwrap_or(MMA_COLUMNS_MAX);
+        MmaVariant { kernel, d, masked, tf32: dtype == DType::F32 }
+    }
+
+    /// The tile. Those of halves with up to 128 columns and without a mask took the least time of up to six on an H200,
+    /// for (8, 16, 2048, 64) and (8, 16, 2048, 128). Those of 256 columns and of tf32 were not measured: they have the
+    /// most columns with which a multiprocessor of the H200 holds two blocks, or one if there is no such tile. None
+    /// takes so many registers that they spill (`tests/nvrtc.rs`).
     fn tile(self) -> MmaTile {
         use MmaKernel::{Forward, Keys, Queries};
-        match (self.kernel, self.wide, self.masked) {
-            (Forward, false, false) => mma_tile(2, 128, false, 2),
-            (Forward, false, true) => mma_tile(1, 64, true, 3),
-            (Forward, true, false) => mma_tile(1, 64, true, 2),
-            (Queries, false, false) => mma_tile(2, 64, false, 2),
-            (Queries, false, true) => mma_tile(1, 32, true, 3),
-            (Keys, false, false) => mma_tile(2, 32, false, 2),
-            (Forward, true, true) | (Queries, true, _) | (Keys, false, true) | (Keys, true, false) => {
-                mma_tile(1, 32, false, 2)
-            }
-            (Keys, true, true) => mma_tile(1, 16, false, 2),
+        match (self.tf32, self.kernel, self.d, self.masked) {
+            (false, Forward, 64, false) => mma_tile(2, 128, false, 2),
+            (false, Forward, 64, true) => mma_tile(1, 64, true, 3),
+            (false, Forward, 128, false) => mma_tile(1, 64, true, 2),
+            (false, Queries, 64, false) => mma_tile(2, 64, false, 2),
+            (false, Queries, 64, true) => mma_tile(1, 32, true, 3),
+            (false, Keys, 64, false) => mma_tile(2, 32, false, 2),
+            (false, Keys, 128, true) => mma_tile(1, 16, false, 2),
+            (false, Queries | Keys, 256, _) => mma_tile(1, 16, false, 2),
+            (false, ..) => mma_tile(1, 32, false, 2),
+            (true, Forward | Queries, 64, false) => mma_tile(2, 32, false, 2),
+            (true, Forward, 64 | 128, _) | (true, Queries | Keys, 64, _) => mma_tile(1, 32, false, 2),
+            (true, Queries | Keys, 128, _) => mma_tile(1, 16, false, 2),
+            (true, ..) => mma_tile(1, 16, false, 1),
         }
     }
 
-    /// D: the most columns of operands.
-    fn d(self) -> usize {
-        if self.wide { 128 } else { 64 }
+    /// Whether pairs of warps share the sums of the same rows, of which a block then has half as many.
+    fn by_pairs(self) -> bool {
+        self.kernel == MmaKernel::Keys && self.d > 128
+    }
+
+    /// The rows of a block.
+    fn rows(self) -> usize {
+        if self.by_pairs() { 32 } else { 64 * self.tile().r }
     }
 
     /// The bytes of shared memory of a block: its own rows and two tiles of the others, of two operands each (the
-    /// forward pass has one of its own), and for keys two tiles of the queries' statistics.
+    /// forward pass has one of its own), and for keys two tiles of the queries' statistics and, for pairs of warps, the
+    /// weights of a tile.
     fn shared_bytes(self) -> u32 {
-        let tile = self.tile();
+        let n = self.tile().n;
         let own = if self.kernel == MmaKernel::Forward { 1 } else { 2 };
-        let statistics = if self.kernel == MmaKernel::Keys { 2 * tile.n * QUERY_BYTES } else { 0 };
-        (2 * self.d() * (own * 64 * tile.r + 4 * tile.n) + statistics) as u32
+        let statistics = if self.kernel == MmaKernel::Keys { 2 * n * QUERY_BYTES } else { 0 };
+        let weights = if self.by_pairs() { self.rows() * n * size_of::<f32>() } else { 0 };
+        let row_bytes = self.d * if self.tf32 { 4 } else { 2 };
+        (row_bytes * (own * self.rows() + 4 * n) + statistics + weights) as u32
     }
 
-    fn of(number: u32) -> MmaVariant {
-        let number = number as usize;
-        let kernel = MmaKernel::ALL[number % 4 % MmaKernel::ALL.len()];
-        MmaVariant { kernel, wide: number & 4 != 0, masked: number & 8 != 0 }
+    fn of(key: &KernelKey) -> MmaVariant {
+        let number = key.variant as usize;
+        MmaVariant {
+            kernel: MmaKernel::ALL[number % 4 % MmaKernel::ALL.len()],
+            d: MMA_COLUMNS[number / 4 % 4 % MMA_COLUMNS.len()],
+            masked: number & 16 != 0,
+            tf32: key.dtypes[0] == Some(DType::F32),
+        }
     }
 
     fn key(self, dtype: DType) -> KernelKey {
         let op = if self.kernel == MmaKernel::Forward { Op::Attention } else { Op::AttentionBackward };
-        let number = self.kernel as usize + 4 * self.wide as usize + 8 * self.masked as usize;
+        let of_columns = MMA_COLUMNS.iter().take_while(|d| **d < self.d).count();
+        let number = self.kernel as usize + 4 * of_columns + 16 * self.masked as usize;
         KernelKey::new(&ATTENTION_MMA, Some(op), Some(dtype), number as u32)
     }
 }
 
-/// The dynamic shared memory of a kernel of [`ATTENTION_MMA`] with this variant.
-pub(super) fn mma_shared_bytes(variant: u32) -> u32 {
-    MmaVariant::of(variant).shared_bytes()
+/// The dynamic shared memory of a kernel of [`ATTENTION_MMA`].
+pub(super) fn mma_shared_bytes(key: &KernelKey) -> u32 {
+    MmaVariant::of(key).shared_bytes()
 }
 
 /// The size of `struct Query` of `attention_mma_backward.cuh`.
@@ -166,28 +197,33 @@ pub(super) static ATTENTION_MMA: Template = Template {
     name: "attention_mma",
     includes: &["attention_mma_backward.cuh"],
     code: |key| {
-        let (name, t, variant) = (key.name(), key.dtypes[0].map_or("f16", c_name), MmaVariant::of(key.variant));
+        let (name, t, variant) = (key.name(), key.dtypes[0].map_or("f16", c_name), MmaVariant::of(key));
         let MmaTile { r, n, kept, blocks } = variant.tile();
         let (function, statistics, pass) = match variant.kernel {
             MmaKernel::Forward => ("attention_mma", "", ""),
             MmaKernel::Queries => ("attention_queries_mma", "Query* statistics, ", "statistics, "),
+            MmaKernel::Keys if variant.by_pairs() => {
+                ("attention_keys_by_pairs_mma", "const Query* statistics, ", "statistics, ")
+            }
             MmaKernel::Keys => ("attention_keys_mma", "const Query* statistics, ", "statistics, "),
         };
+        let (d, masked) = (variant.d, variant.masked);
+        let shape = if variant.by_pairs() { format!("{d}, {n}") } else { format!("{d}, {r}, {n}, {kept}") };
         format!(
             "GT_KERNEL({MMA_THREADS}, {blocks}) {name}({t}* out, {statistics}AttentionOperands<{t}> operands, \
              Walk<6> batches, AttentionSizes sizes) {{
-    {function}<{t}, {}, {r}, {n}, {kept}, {}>(out, {pass}operands, batches, sizes);
-}}",
-            variant.d(),
-            variant.masked
+    {function}<{t}, {shape}, {masked}>(out, {pass}operands, batches, sizes);
+}}"
         )
     },
     catalogue: || {
         let mut keys = Vec::new();
-        for dtype in [DType::F16, DType::BF16] {
-            for kernel in MmaKernel::ALL {
-                for (wide, masked) in [(false, false), (false, true), (true, false), (true, true)] {
-                    keys.push(MmaVariant { kernel, wide, masked }.key(dtype));
+        for dtype in [DType::F16, DType::BF16, DType::F32] {
+            for columns in MMA_COLUMNS {
+                for masked in [false, true] {
+                    for kernel in MmaKernel::ALL {
+                        keys.push(MmaVariant::new(kernel, dtype, columns, masked).key(dtype));
+                    }
                 }
             }
         }
@@ -232,15 +268,15 @@ struct AttentionCall {
     sizes: AttentionSizes,
     batches: usize,
     dtype: DType,
-    /// Whether tensor cores can take the operands.
+    /// Whether tensor cores compute it, which the operands' layouts allow.
     mma: bool,
 }
 
 impl AttentionCall {
-    /// The arguments for query, key and value, optionally the gradient of the result and the result, and optionally a
-    /// mask. No batch axis has size 0.
+    /// The arguments for query, key and value, laid out for tensor cores if `mma`, optionally the gradient of the
+    /// result and the result, and optionally a mask. No batch axis has size 0.
     fn new(
-        [query, key, value]: [&CudaTensor; 3],
+        ([query, key, value], mma): ([&CudaTensor; 3], bool),
         backward: Option<[&CudaTensor; 2]>,
         mask: Option<&CudaTensor>,
         causal: bool,
@@ -261,9 +297,6 @@ impl AttentionCall {
         }
         let loops = Loops::new(&batch, steps.each_ref());
         let size = |t: &CudaTensor, axis: usize| t.meta.shape.dims()[lead + axis] as i64;
-        let few_rows = size(query, 0).max(size(key, 0)) < MMA_ROWS_MAX;
-        let mut staged = all[..4].iter().chain(&all[5..]).flatten();
-        let mma = few_rows && fits_mma(query, value) && staged.all(|t| lies_in_eighths(t));
         Ok(AttentionCall {
             mma,
             operands: AttentionOperands(operands),
@@ -306,11 +339,13 @@ impl CudaBackend {
         if out.shape.numel() == 0 {
             return Ok(result);
         }
-        let operands = self.attention_operands([tensor(inputs, 0)?, tensor(inputs, 1)?, tensor(inputs, 2)?])?;
-        let call = AttentionCall::new(operands.each_ref(), None, optional(inputs, 3), causal, scale)?;
+        let (given, mask) = ([tensor(inputs, 0)?, tensor(inputs, 1)?, tensor(inputs, 2)?], optional(inputs, 3));
+        let mma = self.mma_serves(&[MmaKernel::Forward], given, mask.is_some());
+        let operands = self.attention_operands(given, mma)?;
+        let call = AttentionCall::new((operands.each_ref(), mma), None, mask, causal, scale)?;
         let mut args = Args::new();
         args.push(result.ptr());
-        if self.mma(&call) {
+        if call.mma {
             self.launch_mma(&call, MmaKernel::Forward, args)?;
             return Ok(result);
         }
@@ -342,11 +377,13 @@ impl CudaBackend {
             // The gradients need the result of attention, which older clients do not give.
             _ => (&self.attention(&inputs[1..], causal, scale, &grad.meta)?, optional(inputs, 4)),
         };
-        let operands = [tensor(inputs, 1)?, tensor(inputs, 2)?, tensor(inputs, 3)?, grad, forward];
-        let [query, key, value, grad, forward] = &self.attention_operands(operands)?;
-        let call = AttentionCall::new([query, key, value], Some([grad, forward]), mask, causal, scale)?;
+        let given = [tensor(inputs, 1)?, tensor(inputs, 2)?, tensor(inputs, 3)?];
+        let mma = self.mma_serves(&[MmaKernel::Queries, MmaKernel::Keys], given, mask.is_some());
+        let [query, key, value, grad, forward] =
+            &self.attention_operands([given[0], given[1], given[2], grad, forward], mma)?;
+        let call = AttentionCall::new(([query, key, value], mma), Some([grad, forward]), mask, causal, scale)?;
         let AttentionSizes { queries, keys, features, columns, .. } = call.sizes;
-        if self.mma(&call) {
+        if call.mma {
             // Two queries share 16 bytes.
             let statistics =
                 self.memory.allocate(call.batches * (queries as usize).next_multiple_of(2) * QUERY_BYTES)?;
@@ -378,33 +415,63 @@ impl CudaBackend {
     }
 
     /// The operands (query, key, value and perhaps the gradient and the result), of which those that only their layout
-    /// keeps from tensor cores are copied: a copy costs less than the products of the other kernels. The gradient of a
-    /// sum, for one, is a number expanded to a matrix.
-    fn attention_operands<const N: usize>(&mut self, operands: [&CudaTensor; N]) -> Result<[CudaTensor; N]> {
+    /// keeps from tensor cores are copied, if these compute: a copy costs less than the products of the other kernels.
+    /// The gradient of a sum, for one, is a number expanded to a matrix.
+    fn attention_operands<const N: usize>(&mut self, operands: [&CudaTensor; N], mma: bool) -> Result<[CudaTensor; N]> {
         let mut laid_out = operands.map(CudaTensor::clone);
-        if !fits_mma(operands[0], operands[2]) || self.driver.properties().capability < MMA_CAPABILITY {
-            return Ok(laid_out);
-        }
         for (given, t) in operands.iter().zip(&mut laid_out) {
-            if !lies_in_eighths(given) && given.numel() > 0 {
-                *t = self.private_copy(given, false)?;
+            if mma && !lies_in_parts(given) && given.numel() > 0 {
+                *t = self.in_parts(given)?;
             }
         }
         Ok(laid_out)
     }
 
-    /// Whether the kernels with tensor cores support this call.
-    fn mma(&self, call: &AttentionCall) -> bool {
-        call.mma && self.driver.properties().capability >= MMA_CAPABILITY && call.sizes.keys > 0
+    /// A copy whose rows begin at multiples of 16 bytes, with zeros up to the next such multiple.
+    fn in_parts(&mut self, t: &CudaTensor) -> Result<CudaTensor> {
+        let rank = t.meta.shape.rank();
+        let mut dims = t.meta.shape.dims().to_vec();
+        let in_part = PART_BYTES / t.size();
+        if dims[rank - 1].is_multiple_of(in_part) {
+            return self.private_copy(t, false);
+        }
+        dims[rank - 1] = dims[rank - 1].next_multiple_of(in_part);
+        let shape = Shape::new(&dims).map_err(|e| ExecError::internal(e.to_string()))?;
+        let padded = self.new_tensor(&Meta::new(shape, t.meta.dtype))?;
+        // SAFETY: the tensor was just allocated with these bytes.
+        unsafe { self.driver.fill(padded.ptr(), 0, padded.meta.bytes(), self.stream) }.map_err(failed)?;
+        let mut out = padded.seen(padded.boxed(&SliceSpec::corner(t.meta.shape)));
+        self.copy(&out, t)?;
+        out.checks = t.checks.clone();
+        Ok(out)
+    }
+
+    /// Whether these kernels with tensor cores support a query, key and value, once they are laid out for them.
+    fn mma_serves(&self, kernels: &[MmaKernel], [query, key, value]: [&CudaTensor; 3], masked: bool) -> bool {
+        let (properties, dtype) = (self.driver.properties(), query.meta.dtype);
+        let from_end = |t: &CudaTensor, axis: usize| t.meta.shape.dims()[t.meta.shape.rank() - axis];
+        let (features, columns, keys) = (from_end(query, 1), from_end(value, 1), from_end(key, 2));
+        let fits = |kernel: &MmaKernel| {
+            let variant = MmaVariant::new(*kernel, dtype, features.max(columns), masked);
+            variant.shared_bytes() <= properties.shared_bytes_per_block
+        };
+        properties.capability >= MMA_CAPABILITY
+            && (dtype.size() == 2 || dtype == DType::F32 && self.tf32)
+            && features > 0
+            && columns > 0
+            && features.max(columns) <= MMA_COLUMNS_MAX
+            && keys > 0
+            && from_end(query, 2).max(keys) < MMA_ROWS_MAX
+            && kernels.iter().all(fits)
     }
 
     /// Launches a kernel with tensor cores on `args` and the shared arguments.
     fn launch_mma(&mut self, call: &AttentionCall, kernel: MmaKernel, args: Args) -> Result<()> {
         let masked = call.operands.0[MASK].first != 0;
-        let variant = MmaVariant { kernel, wide: call.sizes.features.max(call.sizes.columns) > 64, masked };
+        let variant = MmaVariant::new(kernel, call.dtype, call.sizes.features.max(call.sizes.columns) as usize, masked);
         let rows = if kernel == MmaKernel::Keys { call.sizes.keys } else { call.sizes.queries };
         let shared_bytes = variant.shared_bytes();
-        let work = TiledWork { rows, tile: 64 * variant.tile().r, blocks: 1, threads: MMA_THREADS, shared_bytes };
+        let work = TiledWork { rows, tile: variant.rows(), blocks: 1, threads: MMA_THREADS, shared_bytes };
         self.launch_tiles(call, variant.key(call.dtype), args, work)
     }
 
@@ -454,22 +521,19 @@ const SHARED_BYTES_STATIC_MAX: u32 = 48 << 10;
 /// The mask's place among the operands of `attention.cuh`.
 const MASK: usize = 4;
 
-/// Whether tensor cores support operands of this dtype and these numbers of columns.
-fn fits_mma(query: &CudaTensor, value: &CudaTensor) -> bool {
-    let mut columns = [query, value].into_iter().map(|t| t.meta.shape.dims()[t.meta.shape.rank() - 1]);
-    query.meta.dtype.size() == 2 && columns.all(|n| n > 0 && n <= 128 && n.is_multiple_of(8))
-}
+/// The bytes that kernels with tensor cores copy at once to shared memory.
+const PART_BYTES: usize = 16;
 
-/// Whether each row is a multiple of 16 bytes and aligned to 16, so that vector loads can read it.
-fn lies_in_eighths(t: &CudaTensor) -> bool {
+/// Whether each row is a multiple of 16 bytes and aligned to 16, so that kernels with tensor cores can copy it.
+fn lies_in_parts(t: &CudaTensor) -> bool {
     let rank = t.meta.shape.rank();
     let (dims, strides) = (t.meta.shape.dims(), &t.strides[..rank]);
-    let aligned = |axis: usize| dims[axis] == 1 || strides[axis] % 16 == 0;
+    let aligned = |axis: usize| dims[axis] == 1 || strides[axis] % PART_BYTES as isize == 0;
     let row_bytes = dims[rank - 1] * t.size();
     strides[rank - 1] == t.size() as isize
         && row_bytes > 0
-        && row_bytes.is_multiple_of(16)
-        && t.ptr().is_multiple_of(16)
+        && row_bytes.is_multiple_of(PART_BYTES)
+        && t.ptr().is_multiple_of(PART_BYTES as u64)
         && (0..rank - 1).all(aligned)
 }
 

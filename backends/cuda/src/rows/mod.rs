@@ -47,7 +47,7 @@ pub(crate) fn is_on_tensor_cores(key: &KernelKey) -> bool {
 
 /// The shared memory that a launch of the kernel adds to that of its source, in bytes.
 pub(crate) fn dynamic_shared_bytes(key: &KernelKey) -> u32 {
-    if is_on_tensor_cores(key) { attention::mma_shared_bytes(key.variant) } else { 0 }
+    if is_on_tensor_cores(key) { attention::mma_shared_bytes(key) } else { 0 }
 }
 
 impl CudaBackend {

@@ -23,19 +23,43 @@ const CASES: [Case; 8] = [
     Case(&[0], 3, 2, 4, 2),
 ];
 
-/// Cases for tensor cores: rows begin at multiples of 16 bytes; some tiles are full, some partial.
-const FOR_TENSOR_CORES: [Case; 6] = [
+/// Cases for tensor cores: rows are multiples of 16 bytes; some tiles are full, some partial.
+const FOR_TENSOR_CORES: [Case; 8] = [
     Case(&[], 1, 1, 8, 8),
     Case(&[2], 3, 40, 24, 16),
     Case(&[1, 2], 130, 34, 64, 56),
     Case(&[1], 65, 129, 64, 64),
     Case(&[2], 20, 37, 128, 80),
     Case(&[1], 70, 33, 72, 128),
+    Case(&[1], 40, 70, 200, 256),
+    Case(&[2], 67, 20, 136, 24),
 ];
+
+/// Cases whose rows are no multiples of 16 bytes, so that tensor cores get copies with more columns.
+const UNALIGNED: [Case; 4] =
+    [Case(&[], 1, 1, 1, 1), Case(&[1, 2], 20, 37, 5, 3), Case(&[1], 19, 50, 61, 66), Case(&[2], 35, 18, 130, 255)];
 
 /// Compares with the CPU backend. `tolerance` bounds the error in units of the result dtype's rounding and of f32's.
 fn check(dtype: DType, ops: &[Op], cases: &[Case], layouts: &[OperandLayout], tolerance: (f64, f64)) {
+    let cuda = open(MEMORY_BYTES, Multiplier::Kernels).backend;
+    check_backend(cuda, dtype, ops, cases, layouts, (tolerance, if dtype.size() == 2 { 4.0 } else { 1.0 }));
+}
+
+/// The same where f32 may be rounded to tf32.
+fn check_tf32(cases: &[Case], layouts: &[OperandLayout]) {
     let mut cuda = open(MEMORY_BYTES, Multiplier::Kernels).backend;
+    cuda.allow_tf32(true);
+    check_backend(cuda, DType::F32, &BOTH, cases, layouts, (of_tf32(), 4.0));
+}
+
+fn check_backend(
+    mut cuda: CudaBackend,
+    dtype: DType,
+    ops: &[Op],
+    cases: &[Case],
+    layouts: &[OperandLayout],
+    (tolerance, for_gradients): ((f64, f64), f64),
+) {
     let mut cpu = CpuBackend::new(CpuOptions { memory_bytes_limit: MEMORY_BYTES, ..CpuOptions::default() });
     let mut numbers = TestNumbers::new();
     for (at, Case(lead, queries, keys, features, columns)) in cases.iter().enumerate() {
@@ -74,7 +98,7 @@ fn check(dtype: DType, ops: &[Op], cases: &[Case], layouts: &[OperandLayout], to
                 }
                 // The gradients, without and with the result of attention among the operands. Its rounding is part of
                 // their error, as in PyTorch's kernels.
-                let tolerance = (tolerance.0, if dtype.size() == 2 { 4.0 * tolerance.1 } else { tolerance.1 });
+                let tolerance = (tolerance.0, for_gradients * tolerance.1);
                 compare((&mut cuda, &mut cpu), *op, &inputs, &attrs, &[layout], tolerance);
                 let mut with_result = inputs.clone();
                 with_result.insert(4, OracleOperand::Tensor(result(&mut cpu, Op::Attention, forward, &attrs)));
@@ -106,6 +130,43 @@ fn attention_of_halves() {
 fn attention_by_tensor_cores() {
     for dtype in [DType::F16, DType::BF16] {
         check(dtype, &BOTH, &FOR_TENSOR_CORES, &[OperandLayout::Plain], of_weights(dtype));
+    }
+}
+
+#[test]
+fn rows_of_any_number_of_columns_are_padded_for_tensor_cores() {
+    for dtype in [DType::F16, DType::BF16] {
+        check(dtype, &BOTH, &UNALIGNED, &LAYOUTS, of_weights(dtype));
+    }
+}
+
+#[test]
+fn float32_by_tensor_cores() {
+    check_tf32(&FOR_TENSOR_CORES, &[OperandLayout::Plain]);
+    check_tf32(&UNALIGNED, &LAYOUTS);
+}
+
+#[test]
+fn float32_is_rounded_to_tf32_where_the_instruction_allows_it() {
+    // One key has all the weight, so the result is its value, of which tf32 has 10 bits of mantissa.
+    let (kept, lost) = (1.0 + 2f32.powi(-10), 1.0 + 2f32.powi(-12));
+    let meta = |dims: &[usize]| Meta::new(Shape::new(dims).expect("a shape of the test"), DType::F32);
+    let mut cuda = open(MEMORY_BYTES, Multiplier::Kernels).backend;
+    let mut uploaded = |numbers: &[f32]| {
+        let mut tensor = cuda.allocate(&meta(&[1, numbers.len()])).expect("room");
+        let mut bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        cuda.write(&mut tensor, 0, range(&mut bytes)).expect("a write");
+        tensor
+    };
+    let operands = [uploaded(&[1.0]), uploaded(&[1.0]), uploaded(&[kept, lost])];
+    for (allowed, want) in [(false, [kept, lost]), (true, [kept, 1.0]), (false, [kept, lost])] {
+        cuda.allow_tf32(allowed);
+        let attrs = Attrs::Attention { causal: false, scale: 1.0 };
+        let inputs = operands.each_ref().map(Input::Tensor);
+        let result = cuda.execute(Op::Attention, &inputs, &attrs, &meta(&[1, 2]), 0).expect("attention");
+        let mut bytes = [0; 8];
+        cuda.read(&result, 0, range(&mut bytes)).expect("a read");
+        assert_eq!(bytes, *want.map(f32::to_le_bytes).as_flattened(), "tf32 allowed: {allowed}");
     }
 }
 
@@ -158,14 +219,23 @@ fn the_expanded_gradient_of_a_sum_is_copied_for_tensor_cores() {
 }
 
 /// Cases with several tiles of rows and of columns, some without hidden scores.
-const SEVERAL_TILES: [Case; 3] =
-    [Case(&[1], 300, 300, 64, 64), Case(&[1], 150, 330, 64, 48), Case(&[1], 200, 140, 128, 128)];
+const SEVERAL_TILES: [Case; 4] = [
+    Case(&[1], 300, 300, 64, 64),
+    Case(&[1], 150, 330, 64, 48),
+    Case(&[1], 200, 140, 128, 128),
+    Case(&[1], 140, 100, 256, 256),
+];
 
 #[test]
 fn several_tiles() {
     for dtype in [DType::F16, DType::BF16] {
         check(dtype, &BOTH, &SEVERAL_TILES, &[OperandLayout::Plain], of_weights(dtype));
     }
+}
+
+#[test]
+fn several_tiles_of_float32() {
+    check_tf32(&SEVERAL_TILES, &[OperandLayout::Plain]);
 }
 
 #[test]
@@ -183,4 +253,9 @@ fn range(bytes: &mut [u8]) -> HostRange {
 fn of_weights(dtype: DType) -> (f64, f64) {
     let epsilon = if dtype == DType::BF16 { 2f64.powi(-8) } else { 2f64.powi(-11) };
     (4.0, 2.0 * epsilon / f64::from(f32::EPSILON))
+}
+
+/// The tolerance of tf32, to which operands, weights and gradients are rounded.
+fn of_tf32() -> (f64, f64) {
+    (4.0, 4.0 * 2f64.powi(-11) / f64::from(f32::EPSILON))
 }

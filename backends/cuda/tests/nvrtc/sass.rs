@@ -47,8 +47,10 @@ fn broken(claims: Claims, code: &[&str]) -> Vec<&'static str> {
     if claims.loads_16_bytes && !has("LDG", "128") {
         broken.push("it loads no 16 bytes at once (LDG.E.128)");
     }
-    if claims.tensor_cores && !(has("HMMA", "16816") && has("LDSM", "4")) {
-        broken.push("it uses no tensor cores (HMMA.16816, LDSM.4)");
+    // Halves have one instruction, and tf32 another.
+    let multiplies = has("HMMA", "16816") || has("HMMA", "1688") && has("HMMA", "TF32");
+    if claims.tensor_cores && !(multiplies && has("LDSM", "4")) {
+        broken.push("it uses no tensor cores (HMMA.16816 or HMMA.1688.TF32, LDSM.4)");
     }
     if claims.copies_behind && !has("LDGSTS", "128") {
         broken.push("it copies no 16 bytes to shared memory at once (LDGSTS.128)");

@@ -56,7 +56,7 @@ constexpr size_t STACK_BYTES = 128 << 10;
 #endif
 constexpr unsigned THREADS_MAX = 1024;
 // The most copies of a thread that are on their way at once.
-constexpr unsigned COPIES_MAX = 64;
+constexpr unsigned COPIES_MAX = 128;
 enum Wait { RUNS, AT_BLOCK, AT_WARP, ENDED };
 
 // The arguments of a launch: `struct Launch` of `mod.rs`.
