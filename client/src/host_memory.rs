@@ -28,6 +28,7 @@ use gt_ops::Meta;
 use gt_protocol::bytes_text;
 use gt_shm::WrittenPages;
 use std::any::Any;
+use std::cmp::Reverse;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -276,8 +277,11 @@ impl HostSide for HostViews {
             blocking(|| std::thread::sleep(UPLOAD_NAP))?;
         }
         self.update(|views| {
-            // Memory that is uploaded whether or not it was written must not undo what was written to other memory.
-            views.sort_by_key(|view| !matches!(view.detection, WriteDetection::NotUploaded));
+            // Memory that is uploaded whether or not it was written must not undo what was written to other memory, nor
+            // memory of all elements, of which one was written, what was written to that of some.
+            views.sort_by_key(|view| {
+                (!matches!(view.detection, WriteDetection::NotUploaded), Reverse(view.shown.meta.bytes()))
+            });
             let (mut outcome, mut uploads) = (Ok(()), 0);
             views.retain_mut(|view| {
                 let stays = view.memory.is_referred_to();
