@@ -39,8 +39,8 @@ const HASHED_BYTES_MAX: usize = 64 << 10;
 /// Larger memory that the kernel does not watch is hashed at every read until it was found unchanged this often in a
 /// row, then only when that number has doubled.
 const UNCHANGED_READS_MAX: u64 = 16;
-/// From this many arrays of small parts of a storage on, further ones are parts of one array of all of it: whether each was
-/// written is asked at every read.
+/// From this many arrays of small parts of a storage on, further ones are parts of one array of all of it: whether each
+/// was written is asked at every read.
 const SMALL_PARTS_MAX: usize = 32;
 /// How long a thread sleeps that waits for another to upload.
 const UPLOAD_NAP: Duration = Duration::from_micros(100);

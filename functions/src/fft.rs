@@ -1,6 +1,6 @@
 //! The functions of `torch.fft`. Each is a composition of the transform of complex rows ([`Op::Fourier`] and its
-//! inverse), or of rows of real numbers ([`Op::RealFourier`]) if there is an even number of them. With an odd number, real
-//! inputs have zeros as their imaginary parts, and half a spectrum is completed by its symmetry.
+//! inverse), or of rows of real numbers ([`Op::RealFourier`]) if there is an even number of them. With an odd number,
+//! real inputs have zeros as their imaginary parts, and half a spectrum is completed by its symmetry.
 
 use crate::declaration::functions;
 use crate::joining::rolled;
@@ -436,7 +436,7 @@ functions! {
     ///
     /// Example:
     ///     >>> gt.fft.ihfft(gt.tensor([4.0, 0.0, 2.0, 0.0]))
-    ///     tensor([1.5000-0.j, 0.5000-0.j, 1.5000-0.j])
+    ///     tensor([1.5000-0.j, 0.5000+0.j, 1.5000-0.j])
     [module("fft").out()]
     fn ihfft(g, input: Expr<'g>, n: Option<i64> = None, dim: i64 = -1, norm: Option<&'g str> = None) -> Result<Expr<'g>> {
         let axes = plan(input, points_of(&n)?, Some(&[dim]))?;

@@ -2,7 +2,7 @@
 
 use crate::kernels::{Kernel, KernelTable, SimdLevel};
 use crate::memory::CachingAllocator;
-use crate::rows::fourier::FourierPlans;
+use crate::rows::fourier_plans::FourierPlans;
 use crate::rows::moments::RowMoments;
 use crate::strided::copy;
 use crate::tensor::CpuTensor;

@@ -6,7 +6,8 @@
 
 mod attention;
 mod ctc;
-pub(crate) mod fourier;
+mod fourier;
+pub(crate) mod fourier_plans;
 mod loss;
 mod lstm;
 pub(crate) mod moments;

@@ -30,8 +30,7 @@ pub(crate) static FOURIER: Template = Template {
     catalogue: || [DType::F32, DType::F64].map(|dtype| KernelKey::new(&FOURIER, None, Some(dtype), 0)).to_vec(),
 };
 
-/// What follows the passes of real numbers' transform, and what comes before those of its inverse, which the key's op
-/// says.
+/// The kernel after the passes of real numbers' transform, or before those of its inverse: the key's op says which.
 pub(crate) static REAL_FOURIER: Template = Template {
     name: "real_fourier",
     includes: &["fourier.cuh"],
