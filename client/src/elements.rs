@@ -1,4 +1,4 @@
-//! The elements of tensors on the host: fetched from the daemon, or those of small tensors that are known here.
+//! The elements of tensors on the host: fetched from the daemon, or those that are known here.
 //!
 //! Values are immutable. So the client keeps the bytes of a small value that it has uploaded or fetched, and does not
 //! ask the daemon for them again. `x[i].item()` takes its element from those of `x` if that is small: a loop over the
@@ -23,7 +23,7 @@ const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// The elements of a tensor, not yet waited for. An in-place operation that follows does not change them.
 pub struct TensorElements {
-    /// The tensor's value, or that of the small tensor of which it is a view.
+    /// The tensor's value, or that of the tensor of which it is a view, whose bytes are known or to be kept.
     value: Arc<TensorValue>,
     /// The ops that lead from `value` to the tensor.
     ops: ViewOps,

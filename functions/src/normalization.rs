@@ -10,9 +10,13 @@ use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
 use gt_ops::{Attrs, DType, Op};
 
-/// `x * scale + shift` as one instruction. All three have one dtype.
-fn scaled_and_shifted<'g>(x: Expr<'g>, scale: Expr<'g>, shift: Expr<'g>) -> Expr<'g> {
-    x.builder().emit(Op::Addcmul, &[shift.into(), x.into(), scale.into()], Attrs::None)
+/// `x * scale + shift`: one instruction where all three have one dtype.
+fn scaled_and_shifted<'g>(x: Expr<'g>, scale: Expr<'g>, shift: Expr<'g>) -> Result<Expr<'g>> {
+    let dtype = x.dtype()?;
+    if scale.dtype()? != dtype || shift.dtype()? != dtype {
+        return Ok(x * scale + shift);
+    }
+    Ok(x.builder().emit(Op::Addcmul, &[shift.into(), x.into(), scale.into()], Attrs::None))
 }
 
 /// The normalized input in the input's dtype, scaled and shifted by channel.
@@ -24,14 +28,13 @@ fn by_channel<'g>(
 ) -> Result<Expr<'g>> {
     let shape = along_axis(input.rank()?, 1);
     let normal = normal.to(input.dtype()?);
-    if let (Some(weight), Some(bias)) = (weight, bias)
-        && weight.dtype()? == input.dtype()?
-        && bias.dtype()? == input.dtype()?
-    {
-        return Ok(scaled_and_shifted(normal, weight.reshape(&shape), bias.reshape(&shape)));
+    let [weight, bias] = [weight, bias].map(|parameter| parameter.map(|parameter| parameter.reshape(&shape)));
+    match (weight, bias) {
+        (Some(weight), Some(bias)) => scaled_and_shifted(normal, weight, bias),
+        (Some(weight), None) => Ok(normal * weight),
+        (None, Some(bias)) => Ok(normal + bias),
+        (None, None) => Ok(normal),
     }
-    let scaled = weight.map_or(normal, |weight| normal * weight.reshape(&shape));
-    Ok(bias.map_or(scaled, |bias| scaled + bias.reshape(&shape)))
 }
 
 /// Checks that parameters and running statistics have one element for each channel.
@@ -226,10 +229,7 @@ functions! {
         if !training {
             let scale = (running[1] + eps).rsqrt() * weight;
             let centred = x - running[0].reshape(&shape);
-            let result = match centred.dtype()? == wide && scale.dtype()? == wide {
-                true => scaled_and_shifted(centred, scale.reshape(&shape), bias.reshape(&shape)),
-                false => centred * scale.reshape(&shape) + bias.reshape(&shape),
-            };
+            let result = scaled_and_shifted(centred, scale.reshape(&shape), bias.reshape(&shape))?;
             return Ok([result.to(input.dtype()?), running[0], running[1]]);
         }
         let count = numel / channels;
@@ -252,7 +252,7 @@ functions! {
             running[1] = moved(running_var, variance * (count as f64 / (count - 1) as f64), *momentum);
         }
         let rate = (variance + eps).rsqrt();
-        let result = scaled_and_shifted(centred, (rate * scale).reshape(&shape), shift.reshape(&shape));
+        let result = scaled_and_shifted(centred, (rate * scale).reshape(&shape), shift.reshape(&shape))?;
         let results = [result, mean, rate];
         let name = "NativeBatchNormBackward0";
         let [result, _, _] = g.with_gradient(name, &[x, weight, bias], results, batch_norm_gradient)?;

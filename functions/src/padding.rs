@@ -107,7 +107,12 @@ fn padded_axis<'g>(
         }
         _ => {
             // Negative padding crops first; the remaining elements are then repeated periodically.
-            if before > size || after > size || (left == 0 && before + after > 0) {
+            if left == 0 && before + after > 0 {
+                return Err(OpError::runtime(format!(
+                    "Expected dimension {axis} of the input to be padded to be non-empty after its negative padding"
+                )));
+            }
+            if before > size || after > size {
                 return Err(OpError::runtime("Padding value causes wrapping around more than once."));
             }
             let mut rest = before;
