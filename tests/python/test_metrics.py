@@ -71,6 +71,11 @@ class Site(NamedTuple):
         assert body.endswith("# EOF\n")
         return parsed(body)
 
+    def renew(self) -> None:
+        """Waits for a snapshot that is later than this call; the site answers from one for a quarter of a second."""
+        kept = self.samples()["gt_start_time_seconds"]
+        eventually(lambda: self.samples()["gt_start_time_seconds"] != kept, "the next snapshot")
+
     def value(self, name: str, **labels: str) -> float:
         """The sum of the samples with these labels."""
         found = self.samples()[name]
@@ -142,6 +147,7 @@ def test_totals_agree_with_the_other_instruments(tmp_path: Path) -> None:
         }
         assert own["cpu:0", "matmul"][0] + own.get(("cpu:1", "matmul"), (0,))[0] >= 100
         # By the metrics.
+        site.renew()
         samples = site.samples()
         metrics: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 4)
         for column, field in enumerate(FIELDS):
@@ -310,8 +316,8 @@ def test_promtool_finds_no_fault(tmp_path: Path) -> None:
         started(WORKLOAD, GT_SOCKET=str(site.socket)) as client,
     ):
         assert line_of(client) == "True"
-        # A snapshot from before the session may answer a first question.
-        eventually(lambda: site.value("gt_sessions") == 1, "the session")
+        site.renew()
+        assert site.value("gt_sessions") == 1
         _, headers, body = site.get()
         assert headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         done = subprocess.run(
