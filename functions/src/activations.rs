@@ -6,7 +6,7 @@ use crate::pointwise;
 use gt_ops::build::numbers::{self, checked};
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
-use gt_ops::forms::module;
+use gt_ops::forms::{method_only, module};
 use gt_ops::infer::check_accepts;
 use gt_ops::{Arg, DType, Op, Scalar};
 
@@ -224,6 +224,12 @@ functions! {
         Ok(input.gt(0.0).where_(input, input * weight.reshape(&shape)))
     }
 
+    /// `gt.nn.functional.prelu` of this tensor.
+    [method_only().named("prelu")]
+    fn prelu_method(g, input: Expr<'g>, weight: Expr<'g>) -> Result<Expr<'g>> {
+        prelu(g, input, weight)
+    }
+
     /// Leaky rectified linear unit with a random negative slope (Xu et al. 2015).
     ///
     /// In training, the slope of each element is uniform between `lower` and `upper`; otherwise it is their mean.
@@ -384,6 +390,12 @@ functions! {
         check_implemented("hardshrink_cpu", input, DType::is_float)?;
         let small = input.ge(-lambd) & input.le(lambd);
         Ok(small.where_(0.0, input).to(input.dtype()?))
+    }
+
+    /// `gt.nn.functional.hardshrink` of this tensor.
+    [method_only().named("hardshrink")]
+    fn hardshrink_method(g, input: Expr<'g>, lambd: f64 = 0.5) -> Result<Expr<'g>> {
+        hardshrink(g, input, lambd)
     }
 
     /// Soft thresholding: `sign(x) * max(|x| - lambd, 0)`, element by element.

@@ -3,14 +3,15 @@
 use crate::common::{in_dtype, zeros};
 use crate::complex_matrices::{adjoint, to_complex, to_real};
 use crate::declaration::{TensorOrNumber, functions};
-use crate::dense::{self, MatrixElement, PackedLu, RealElement, SingularVectors};
+use crate::dense::{self, HostMatrices, MatrixElement, PackedLu, RealElement, SingularVectors};
+use crate::general_eigen::{EigenElement, general_eigen};
 use crate::linalg::{
     broadcast_pairs, by_dtype, check, check_either, eye, failure, linalg_solve, linalg_solve_triangular, matrices,
     or_zeros, symmetric, upload, upload_numbers,
 };
 use crate::masks::{tril, triu};
 use crate::shape::diag_embed;
-use crate::symmetric_eigen::eigen;
+use crate::symmetric_eigen::{eigen, hermitian_eigen};
 use faer::c64;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
@@ -105,20 +106,45 @@ pub(crate) fn lu_parts<'g>(g: &'g Builder<'g>, name: &str, a: Expr<'g>, pivot: b
     Ok([p, lower, upper, pivots])
 }
 
+/// The gradient of the eigenvalues and eigenvectors of symmetric or Hermitian matrices.
 fn eigen_gradient<'r>(
     g: &'r Builder<'r>,
     values: &[Expr<'r>],
     grads: &[Option<Expr<'r>>],
 ) -> Result<Vec<Option<Expr<'r>>>> {
     let (eigenvalues, vectors) = (values[1], values[2]);
+    let (dtype, adjoints) = (vectors.dtype()?, adjoint(vectors)?);
+    let mut inner = diag_embed(g, or_zeros(g, grads[0], eigenvalues)?.to(dtype), 0, -2, -1)?;
+    if let Some(of_vectors) = grads[1] {
+        let beside = without_diagonal(g, adjoints.matmul(of_vectors))?;
+        inner = beside / differences(g, eigenvalues)?.to(dtype) + inner;
+    }
+    let result = vectors.matmul(inner).matmul(adjoints);
+    Ok(vec![Some((result + adjoint(result)?) / 2.0)])
+}
+
+fn without_diagonal<'g>(g: &'g Builder<'g>, matrix: Expr<'g>) -> Result<Expr<'g>> {
+    Ok(matrix - diag_embed(g, matrix.diagonal(0, -2, -1), 0, -2, -1)?)
+}
+
+/// The gradient of Boeddeker, Hanebrink, Drude, Heymann and Haeb-Umbach (2017), of eigenvectors of length 1. It is
+/// that of PyTorch for functions that do not depend on an eigenvector's phase, which is arbitrary.
+fn general_eigen_gradient<'r>(
+    g: &'r Builder<'r>,
+    values: &[Expr<'r>],
+    grads: &[Option<Expr<'r>>],
+) -> Result<Vec<Option<Expr<'r>>>> {
+    let [matrix, eigenvalues, vectors] = *values else { return Ok(Vec::new()) };
+    let (dtype, adjoints) = (vectors.dtype()?, adjoint(vectors)?);
     let mut inner = diag_embed(g, or_zeros(g, grads[0], eigenvalues)?, 0, -2, -1)?;
     if let Some(of_vectors) = grads[1] {
-        let turned = vectors.transposed().matmul(of_vectors);
-        let beside = turned - diag_embed(g, turned.diagonal(0, -2, -1), 0, -2, -1)?;
-        inner = beside / differences(g, eigenvalues)? + inner;
+        let turned = adjoints.matmul(of_vectors);
+        let lengths = turned.diagonal(0, -2, -1).real().to(dtype).unsqueeze(-2);
+        let beside = without_diagonal(g, turned - adjoints.matmul(vectors * lengths))?;
+        inner = beside / differences(g, eigenvalues)?.conj() + inner;
     }
-    let result = vectors.matmul(inner).matmul(vectors.transposed());
-    Ok(vec![Some((result + result.transposed()) / 2.0)])
+    let result = linalg_solve(g, adjoints, inner.matmul(adjoints), true)?;
+    Ok(vec![Some(if matrix.dtype()?.is_complex() { result } else { result.real() })])
 }
 
 /// The gradient of Townsend (2016). Vectors without a singular value are arbitrary, and have no gradient.
@@ -177,21 +203,43 @@ fn singular(a: Expr<'_>, wanted: SingularVectors) -> Result<[Expr<'_>; 3]> {
     }
 }
 
-/// The eigenvalues of symmetric matrices, and their eigenvectors if these are wanted.
+/// The eigenvalues of symmetric or Hermitian matrices, and their eigenvectors if these are wanted.
 fn eigenpairs<'g>(a: Expr<'g>, triangle: &str, wanted: bool) -> Result<[Expr<'g>; 2]> {
-    fn found<T: RealElement>(a: Expr<'_>, wanted: bool) -> Result<[Expr<'_>; 2]> {
-        let (g, sizes) = (a.builder(), a.sizes()?);
-        let (values, vectors) = eigen::<T>(&matrices(a)?, wanted).ok_or_else(|| failure("eigh", CONVERGENCE))?;
-        let values = upload_numbers(g, &values, &sizes[..sizes.len() - 1], T::DTYPE);
-        Ok([values, if wanted { upload(g, &sizes[..sizes.len() - 2], vectors, T::DTYPE) } else { a }])
+    fn uploaded<'g, R: MatrixElement, T: MatrixElement>(
+        a: Expr<'g>,
+        found: Option<(Vec<R>, HostMatrices<T>)>,
+        wanted: bool,
+    ) -> Result<[Expr<'g>; 2]> {
+        let (g, sizes, dtype) = (a.builder(), a.sizes()?, a.dtype()?);
+        let (values, vectors) = found.ok_or_else(|| failure("eigh", CONVERGENCE))?;
+        let values = upload_numbers(g, &values, &sizes[..sizes.len() - 1], dtype.to_real());
+        Ok([values, if wanted { upload(g, &sizes[..sizes.len() - 2], vectors, dtype) } else { a }])
     }
-    check("eigh", a, true)?;
+    fn found<T: RealElement>(a: Expr<'_>, wanted: bool) -> Result<[Expr<'_>; 2]> {
+        uploaded(a, eigen::<T>(&matrices(a)?, wanted), wanted)
+    }
+    check_either("eigh", a, true)?;
     let lower = match triangle {
         "L" | "l" => a,
-        "U" | "u" => a.transposed(),
+        "U" | "u" => adjoint(a)?,
         other => return Err(OpError::runtime(format!("Expected UPLO argument to be 'L' or 'U', but got {other}"))),
     };
+    if a.dtype()?.is_complex() {
+        return uploaded(lower, hermitian_eigen(matrices(lower)?, wanted), wanted);
+    }
     by_dtype!(a.dtype()?, found(lower, wanted))
+}
+
+/// The eigenvalues of square matrices, and their eigenvectors if these are wanted.
+fn general_eigenpairs(a: Expr<'_>, wanted: bool) -> Result<[Expr<'_>; 2]> {
+    fn found<T: EigenElement>(a: Expr<'_>, wanted: bool) -> Result<[Expr<'_>; 2]> {
+        let (g, sizes, dtype) = (a.builder(), a.sizes()?, a.dtype()?.to_complex());
+        let (values, vectors) = general_eigen::<T>(&matrices(a)?, wanted).ok_or_else(|| failure("eig", CONVERGENCE))?;
+        let values = upload_numbers(g, &values, &sizes[..sizes.len() - 1], dtype);
+        Ok([values, if wanted { upload(g, &sizes[..sizes.len() - 2], vectors, dtype) } else { a }])
+    }
+    check_either("eig", a, true)?;
+    if a.dtype()?.is_complex() { found::<c64>(a, wanted) } else { found::<f64>(a, wanted) }
 }
 
 /// The gradient of Golub and Pereyra (1973).
@@ -400,14 +448,14 @@ functions! {
         Ok([p, lower, upper])
     }
 
-    /// The eigenvalues and eigenvectors of symmetric matrices.
+    /// The eigenvalues and eigenvectors of symmetric or Hermitian matrices.
     ///
     /// Args:
-    ///     A: A symmetric matrix, or a batch of them. Only one triangle is read.
+    ///     A: A symmetric matrix, complex ones Hermitian, or a batch of them. Only one triangle is read.
     ///     UPLO: The triangle: `"L"` or `"U"`.
     ///
     /// Returns:
-    ///     A pair `(eigenvalues, eigenvectors)`, in ascending order; the eigenvectors are columns.
+    ///     A pair `(eigenvalues, eigenvectors)`: real eigenvalues in ascending order, and eigenvectors as columns.
     ///
     /// Example:
     ///     >>> gt.linalg.eigh(gt.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
@@ -418,7 +466,7 @@ functions! {
         g.with_gradient("linalg_eigh", &[A], results, eigen_gradient)
     }
 
-    /// The eigenvalues of symmetric matrices, in ascending order; see `eigh`.
+    /// The eigenvalues of symmetric or Hermitian matrices, in ascending order; see `eigh`.
     ///
     /// Example:
     ///     >>> gt.linalg.eigvalsh(gt.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -428,25 +476,38 @@ functions! {
         if A.requires_grad() { Ok(eigh(g, A, UPLO)?[0]) } else { Ok(eigenpairs(A, UPLO, false)?[0]) }
     }
 
-    /// The eigenvalues and eigenvectors of general matrices, which are complex: not supported.
+    /// The eigenvalues and eigenvectors of square matrices, which are complex even if the matrices are real.
+    ///
+    /// Args:
+    ///     A: A square matrix, or a batch of them. For symmetric ones, `eigh` is faster and its results are real.
+    ///
+    /// Returns:
+    ///     A pair `(eigenvalues, eigenvectors)`: eigenvalues in no order, and eigenvectors of length 1 as columns.
     ///
     /// Raises:
-    ///     NotImplementedError: Always: the algorithm is not there.
-    [module("linalg").results(&["eigenvalues", "eigenvectors"])]
+    ///     LinAlgError: An element is not finite, or the iteration does not converge.
+    ///
+    /// An eigenvector may be multiplied by any complex number of absolute value 1. The gradient is that of functions
+    /// that do not depend on it, and exists where all eigenvalues differ.
+    ///
+    /// Example:
+    ///     >>> L, V = gt.linalg.eig(gt.tensor([[3.0, 1.0], [0.0, 2.0]]))
+    ///     >>> L
+    ///     tensor([3.+0.j, 2.+0.j])
+    [module("linalg").out().results(&["eigenvalues", "eigenvectors"])]
     fn eig(g, A: Expr<'g>) -> Result<[Expr<'g>; 2]> {
-        Err(OpError::not_implemented(
-            "linalg.eig and eigvals of general matrices are not there: use eigh for symmetric matrices, or \
-             numpy.linalg.eig(A.numpy())",
-        ))
+        let results = general_eigenpairs(A, true)?;
+        g.with_gradient("linalg_eig", &[A], results, general_eigen_gradient)
     }
 
-    /// The eigenvalues of general matrices, which are complex: not supported.
+    /// The eigenvalues of square matrices, complex numbers in no order; see `eig`.
     ///
-    /// Raises:
-    ///     NotImplementedError: Always: the algorithm is not there.
-    [module("linalg")]
+    /// Example:
+    ///     >>> gt.linalg.eigvals(gt.tensor([[3.0, 1.0], [0.0, 2.0]]))
+    ///     tensor([3.+0.j, 2.+0.j])
+    [module("linalg").out()]
     fn eigvals(g, A: Expr<'g>) -> Result<Expr<'g>> {
-        eig(g, A).map(|both| both[0])
+        if A.requires_grad() { Ok(eig(g, A)?[0]) } else { Ok(general_eigenpairs(A, false)?[0]) }
     }
 
     /// The singular value decomposition of matrices: `A = U @ diag(S) @ Vh`.

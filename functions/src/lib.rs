@@ -30,6 +30,7 @@ pub mod einsum;
 pub mod embeddings;
 pub mod factored;
 pub mod fft;
+pub(crate) mod general_eigen;
 pub mod grid_sampling;
 pub mod histograms;
 pub mod indexing;

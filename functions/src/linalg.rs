@@ -23,7 +23,7 @@ pub(crate) fn check<'g>(name: &str, matrix: Expr<'g>, square: bool) -> Result<(V
     if dtype.is_complex() {
         return Err(OpError::not_implemented(format!(
             "linalg.{name}: this function has no complex matrices yet; inv, solve, det, slogdet, cholesky, qr, svd, \
-             svdvals, pinv and matrix_rank have. Got {}",
+             svdvals, eigh, eig, pinv and matrix_rank have. Got {}",
             dtype.scalar_type_name()
         )));
     }

@@ -17,7 +17,7 @@ use faer::linalg::qr::no_pivoting::factor::recommended_block_size;
 use faer::linalg::{householder, matmul};
 use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::traits::ext::ComplexFieldExt;
-use faer::{Accum, Conj, MatMut, Par, Spec};
+use faer::{Accum, Conj, MatMut, Par, Spec, c64};
 use pulp::{Arch, Simd, WithSimd};
 
 /// The most steps to the eigenvalues of a tridiagonal matrix for each of its rows: LAPACK's limit.
@@ -33,6 +33,31 @@ const UNDIVIDED_MAX: usize = 32;
 /// The most steps to a root. Each is taken within an interval that holds the root, and bisection alone would end with
 /// about this many.
 const STEPS_MAX: usize = 100;
+
+/// The eigenvalues of Hermitian matrices in ascending order, and eigenvectors as columns if they are `wanted`; `None`
+/// without convergence. The lower triangles are read, and the real parts of the diagonals.
+pub(crate) fn hermitian_eigen(mut a: HostMatrices<c64>, wanted: bool) -> Option<(Vec<f64>, HostMatrices<c64>)> {
+    let (count, size) = (a.count, a.rows);
+    // faer reads the imaginary parts of the diagonal as well.
+    a.elements.chunks_exact_mut((size * size).max(1)).flat_map(|one| one.iter_mut().step_by(size + 1)).for_each(|x| {
+        x.im = 0.0;
+    });
+    let mut vectors = HostMatrices::zeros(if wanted { count } else { 0 }, size, size);
+    let mut values = vec![c64::new(0.0, 0.0); count * size];
+    if !a.is_finite() {
+        return None;
+    }
+    let params = <evd::SelfAdjointEvdParams as faer::Auto<c64>>::auto();
+    let computed = if wanted { evd::ComputeEigenvectors::Yes } else { evd::ComputeEigenvectors::No };
+    with_memory(evd::self_adjoint_evd_scratch::<c64>(size, computed, Par::Seq, params.into()), |memory| {
+        (0..count).try_for_each(|i| {
+            let own = DiagMut::from_slice_mut(&mut values[i * size..][..size]);
+            let vectors = wanted.then(|| vectors.view_mut(i));
+            evd::self_adjoint_evd(a.view(i), own, vectors, Par::Seq, memory, params.into()).ok()
+        })
+    })?;
+    Some((values.iter().map(|x| x.re).collect(), vectors))
+}
 
 /// The eigenvalues of symmetric matrices, of which the lower triangles are read, in ascending order, and eigenvectors
 /// as columns if they are `wanted`; `None` without convergence.

@@ -703,6 +703,8 @@ casts! {
     to_bfloat16 "bfloat16" BF16;
     to_float "float" F32;
     to_double "double" F64;
+    to_cfloat "cfloat" C64;
+    to_cdouble "cdouble" C128;
 }
 
 /// The dtype that an operation gives two operands, by PyTorch's promotion rules.

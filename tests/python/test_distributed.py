@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,3 +166,42 @@ def test_how_tensors_travel_cannot_be_chosen() -> None:
     with pytest.raises(ValueError, match="expected one of"):
         mp.set_sharing_strategy("pigeon")
     assert mp.cpu_count() >= 1
+
+
+def test_an_optimizer_whose_state_other_processes_would_share(tmp_path: Path) -> None:
+    from gt.distributed.optim import ZeroRedundancyOptimizer
+
+    def trained(make: Any) -> tuple[gt.Tensor, Any]:
+        weight = gt.nn.Parameter(gt.tensor([1.0, -2.0]))
+        bias = gt.nn.Parameter(gt.tensor([0.5]))
+        optimizer = make([weight])
+        optimizer.add_param_group({"params": [bias], "lr": 0.5})
+        schedule = gt.optim.lr_scheduler.StepLR(optimizer, 2)
+        for _ in range(5):
+            optimizer.zero_grad()
+            ((weight**2).sum() + bias.sum()).backward()
+            optimizer.step()
+            schedule.step()
+        return gt.cat([weight, bias]).detach(), optimizer
+
+    plain, adam = trained(lambda params: gt.optim.AdamW(params, lr=0.1))
+    divided, zero = trained(lambda params: ZeroRedundancyOptimizer(params, optimizer_class=gt.optim.AdamW, lr=0.1))
+    assert divided.tolist() == plain.tolist()
+    zero.consolidate_state_dict()
+    gt.save(zero.state_dict(), tmp_path / "state.pt")
+    again = gt.load(tmp_path / "state.pt")
+    assert again["param_groups"] == adam.state_dict()["param_groups"]
+    zero.load_state_dict(again)
+    assert zero.param_groups is zero.optim.param_groups
+    assert zero.state is zero.optim.state
+    with pytest.raises(NotImplementedError, match="overlap"):
+        ZeroRedundancyOptimizer(zero.param_groups, optimizer_class=gt.optim.SGD, lr=0.1, overlap_with_ddp=True)
+
+
+def test_what_divides_a_batch_keeps_it_whole() -> None:
+    from gt.nn import parallel
+
+    layer, x = gt.nn.Linear(3, 2), gt.ones(4, 3)
+    copies = parallel.replicate(layer, [0, 1])
+    results = parallel.parallel_apply(copies, parallel.scatter(x, [0, 1]))
+    assert gt.equal(parallel.gather(results, 0), layer(x))

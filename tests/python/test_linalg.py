@@ -292,11 +292,12 @@ def test_gradients_of_gradients_are_those_of_differences(function: Callable[[gt.
         (lambda: gt.linalg.det(gt.ones(3)), RuntimeError, "at least 2 dimensions"),
         (lambda: gt.linalg.inv(gt.eye(2, dtype=gt.int64)), NotImplementedError, "floating point .* Got Long"),
         (lambda: gt.linalg.inv(gt.eye(2).half()), RuntimeError, "Low precision dtypes not supported. Got Half"),
-        (lambda: gt.linalg.eig(gt.eye(2)), NotImplementedError, "numpy.linalg.eig"),
+        (lambda: gt.linalg.eig(gt.full((2, 2), math.nan)), gt.linalg.LinAlgError, "failed to converge"),
+        (lambda: gt.linalg.eigvals(gt.ones(2, 3)), RuntimeError, "square matrices, but they are 2 by 3 matrices"),
         (lambda: gt.linalg.qr(gt.ones(3, 2, requires_grad=True), "complete"), NotImplementedError, "reduced"),
         (lambda: gt.linalg.matrix_norm(gt.eye(2), 3), RuntimeError, "Order 3 not supported"),
         (lambda: gt.linalg.solve(gt.eye(2), gt.ones(3, 1)), RuntimeError, "Incompatible shapes"),
-        (lambda: gt.linalg.ldl_factor, AttributeError, "ldl_factor"),
+        (lambda: gt.linalg.ldl_factor(gt.eye(2)), NotImplementedError, "linalg.ldl_factor: PyTorch has it"),
     ],
 )
 def test_invalid_arguments_are_refused(call: Callable[[], Any], error: type[Exception], message: str) -> None:
@@ -324,3 +325,66 @@ def test_the_nuclear_norm_of_a_singular_matrix_has_the_gradient_of_one_close_to_
         a = (gt.tensor(rows, dtype=gt.float64) + shift * gt.eye(2)).requires_grad_()
         gt.linalg.matrix_norm(a, "nuc").backward()
         assert_close(a.grad, np.eye(2), tolerance=1e-6)
+
+
+def numbers(*shape: int, dtype: str) -> np.ndarray:
+    made = RNG.standard_normal(shape)
+    return (made + 1j * RNG.standard_normal(shape) if dtype.startswith("complex") else made).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (2, 3, 4, 4), (60, 60), (0, 0), (2, 0, 0)])
+def test_eigenvalues_of_general_matrices(shape: tuple[int, ...], dtype: str) -> None:
+    a = numbers(*shape, dtype=dtype)
+    values, vectors = gt.linalg.eig(gt.tensor(a))
+    exact = np.dtype(dtype).itemsize in (4, 8) and dtype != "float64"
+    wanted = "complex64" if exact else "complex128"
+    assert (str(values.dtype), str(vectors.dtype)) == (f"gt.{wanted}", f"gt.{wanted}")
+    values, vectors, alone = (
+        np.array(x.tolist()).reshape(x.shape) for x in (values, vectors, gt.linalg.eigvals(gt.tensor(a)))
+    )
+    tolerance = 1e-3 if exact else 1e-9
+    assert np.allclose(a @ vectors, vectors * values[..., None, :], atol=tolerance)
+    assert np.allclose(np.linalg.norm(vectors, axis=-2), 1)
+    for found in (values, alone):
+        # In another order than NumPy's, perhaps.
+        distances = abs(found[..., :, None] - np.linalg.eigvals(a)[..., None, :])
+        assert a.size == 0 or distances.min(-1).max() < tolerance
+
+
+def test_gradients_of_eigenvalues_and_of_eigenvectors() -> None:
+    def projections(a: gt.Tensor) -> gt.Tensor:
+        values, vectors = gt.linalg.eig(a)
+        # The absolute values of eigenvectors do not depend on their phases.
+        return values.abs().sum() + (vectors.abs() ** 4).sum()
+
+    assert gradcheck(projections, [gt.tensor(numbers(4, 4, dtype="float64"), requires_grad=True)])
+    # The real and the imaginary parts of complex matrices.
+    parts = gt.tensor(RNG.standard_normal((4, 4, 2)), requires_grad=True)
+    assert gradcheck(lambda parts: projections(gt.view_as_complex(parts)), [parts])
+    assert gradcheck(lambda a: gt.linalg.eigvals(a).abs().sum(), [gt.tensor(SQUARE, requires_grad=True)])
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("triangle", ["L", "U"])
+def test_eigenvalues_of_hermitian_matrices(dtype: str, triangle: str) -> None:
+    a = numbers(2, 6, 6, dtype=dtype)
+    values, vectors = gt.linalg.eigh(gt.tensor(a), triangle)
+    wanted = np.linalg.eigvalsh(a, triangle)
+    tolerance = 1e-4 if dtype == "complex64" else 1e-10
+    assert np.allclose(to_numpy(values), wanted, atol=tolerance)
+    assert np.allclose(to_numpy(gt.linalg.eigvalsh(gt.tensor(a), triangle)), wanted, atol=tolerance)
+    unitary = vectors.mH @ vectors
+    assert (unitary - gt.eye(6)).abs().max().item() < tolerance
+    half = np.tril(a, -1) if triangle == "L" else np.triu(a, 1)
+    whole = half + half.conj().swapaxes(-1, -2) + np.eye(6) * a.real
+    assert (gt.tensor(whole) @ vectors - vectors * values.unsqueeze(-2)).abs().max().item() < tolerance * 10
+
+
+def test_gradients_of_hermitian_eigenvalues() -> None:
+    def projections(parts: gt.Tensor) -> gt.Tensor:
+        a = gt.view_as_complex(parts)
+        values, vectors = gt.linalg.eigh(a + a.mH)
+        return (values**3).sum() + (vectors.abs() ** 4).sum()
+
+    assert gradcheck(projections, [gt.tensor(RNG.standard_normal((4, 4, 2)), requires_grad=True)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from typing import Any
 
@@ -239,3 +240,36 @@ def test_a_program_s_layer_may_derive_from_a_declared_one() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'slope'"):
         nn.LeakyReLU(slope=1.0)
     assert not isinstance(nn.MaxPool2d(2), nn.MaxPool1d)
+
+
+def test_hooks_of_all_modules_run_before_the_module_s_own() -> None:
+    net = gt.nn.Sequential(gt.nn.Linear(2, 2), gt.nn.Tanh())
+    seen: list[str] = []
+
+    def noting(word: str) -> Any:
+        return lambda module, *_: seen.append(f"{word} {type(module).__name__}")
+
+    kinds = ("forward_pre", "forward", "full_backward_pre", "full_backward")
+    registered = [getattr(gt.nn.modules, f"register_module_{kind}_hook")(noting(kind)) for kind in kinds]
+    net[1].register_forward_hook(noting("own"))
+    net(gt.ones(1, 2, requires_grad=True)).sum().backward()
+    forwards = ["forward_pre Sequential", "forward_pre Linear", "forward Linear", "forward_pre Tanh", "forward Tanh"]
+    assert seen[:7] == [*forwards, "own Tanh", "forward Sequential"]
+    backwards = [f"full_backward{kind} {name}" for name in ("Tanh", "Linear") for kind in ("_pre", "")]
+    assert seen[7:] == ["full_backward_pre Sequential", *backwards, "full_backward Sequential"]
+    for handle in registered:
+        handle.remove()
+    seen.clear()
+    doubled = gt.nn.modules.register_module_forward_hook(lambda _module, _args, _kw, out: out * 2, with_kwargs=True)
+    assert net[1](gt.ones(1)).item() == pytest.approx(2 * math.tanh(1))
+    doubled.remove()
+    assert net[1](gt.ones(1)).item() == pytest.approx(math.tanh(1))
+    assert seen == ["own Tanh", "own Tanh"]
+
+
+def test_a_hook_of_all_modules_also_runs_when_one_raises() -> None:
+    seen: list[object] = []
+    note = lambda _module, _args, output: seen.append(output)  # noqa: E731 (one line for one use)
+    with gt.nn.modules.register_module_forward_hook(note, always_call=True), pytest.raises(NotImplementedError):
+        gt.nn.Module()(1)
+    assert seen == [None]

@@ -107,6 +107,20 @@ print(len({modules}))
     assert run(program) == f"{len(modules)}\n"
 
 
+def test_every_name_of_pytorch_s_modules_is_found() -> None:
+    listed = {module: names for module, names in _absent.names().items() if names and module != "torch.Tensor"}
+    assert sum(map(len, listed.values())) > 3500
+    program = f"""
+import importlib
+found = {{}}
+for name, words in {listed}.items():
+    module = importlib.import_module(name)
+    found[name] = [word for word in words if not hasattr(module, word)]
+print({{name: words for name, words in found.items() if words}})
+"""
+    assert run(program) == "{}\n"
+
+
 def test_a_stand_in_is_always_the_same_and_says_what_it_is() -> None:
     assert gt.quantize_per_tensor is gt.quantize_per_tensor
     assert _absent.is_stand_in(gt.quantize_per_tensor)
@@ -140,3 +154,22 @@ def test_limits_of_dtypes_that_gt_lacks() -> None:
     assert gt.finfo(gt.float8_e4m3fn).max == 448
     assert gt.finfo(gt.float8_e5m2).min == -57344
     assert gt.finfo(gt.float8_e5m2).bits == 8
+
+
+def test_classes_of_results_have_pytorch_s_names() -> None:
+    x = gt.tensor([[2.0, 1.0], [1.0, 3.0]])
+    made = {
+        "max": x.max(1),
+        "sort": x.sort(),
+        "aminmax": x.aminmax(),
+        "frexp": gt.frexp(x),
+        "linalg_eigh": gt.linalg.eigh(x),
+        "linalg_slogdet": gt.linalg.slogdet(x),
+        "svd": gt.svd(x),
+    }
+    for name, value in made.items():
+        assert type(value) is getattr(gt.return_types, name) is getattr(gt.return_types, f"{name}_out"), name
+    assert not isinstance(made["svd"], gt.return_types.max)
+    gt.return_types.pytree_register_structseq(gt.return_types.max)
+    with pytest.raises(TypeError, match="return_types"):
+        gt.return_types.pytree_register_structseq(tuple)

@@ -59,6 +59,7 @@ from gt.nn.functional import (
     avg_pool1d,
     bilinear,
     celu,
+    celu_,
     channel_shuffle,
     conv1d,
     conv2d,
@@ -76,8 +77,11 @@ from gt.nn.functional import (
     pixel_shuffle,
     pixel_unshuffle,
     prelu,
+    rrelu_,
     selu,
+    selu_,
     threshold,
+    threshold_,
 )
 from gt.nn.functional import grouped_mm as _grouped_mm
 from gt.optim import swa_utils as _swa_utils

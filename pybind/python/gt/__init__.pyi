@@ -43,6 +43,7 @@ from gt import optim as optim
 from gt import overrides as overrides
 from gt import profiler as profiler
 from gt import random as random
+from gt import return_types as return_types
 from gt import serialization as serialization
 from gt import server as server
 from gt import signal as signal
@@ -142,6 +143,7 @@ from gt.nn.functional import adaptive_avg_pool1d as adaptive_avg_pool1d
 from gt.nn.functional import avg_pool1d as avg_pool1d
 from gt.nn.functional import bilinear as bilinear
 from gt.nn.functional import celu as celu
+from gt.nn.functional import celu_ as celu_
 from gt.nn.functional import channel_shuffle as channel_shuffle
 from gt.nn.functional import conv1d as conv1d
 from gt.nn.functional import conv2d as conv2d
@@ -159,8 +161,11 @@ from gt.nn.functional import pairwise_distance as pairwise_distance
 from gt.nn.functional import pixel_shuffle as pixel_shuffle
 from gt.nn.functional import pixel_unshuffle as pixel_unshuffle
 from gt.nn.functional import prelu as prelu
+from gt.nn.functional import rrelu_ as rrelu_
 from gt.nn.functional import selu as selu
+from gt.nn.functional import selu_ as selu_
 from gt.nn.functional import threshold as threshold
+from gt.nn.functional import threshold_ as threshold_
 from gt.random import fork_rng as fork_rng
 from gt.random import get_rng_state as get_rng_state
 from gt.random import initial_seed as initial_seed

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 # Dotted names, each for itself and all names below it, and what to use instead. The longest match counts.
 REASONS = {
-    "torch.distributed": "one process sees all devices of a machine; there is nothing across machines yet",
+    "torch.distributed": "one process uses all devices, and GT divides the work itself",
     "torch.nn.parallel": "one process sees all devices of a machine: call the module itself",
     "torch.onnx": "there is no export: save a state dict as safetensors and load it where it is needed",
     "torch.export": "there is no export: save a state dict as safetensors and load it where it is needed",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gt import _autocast, _foreach, _functions, _methods, _placement, _settings, _sparse_names, storage
+from gt import _absent, _autocast, _foreach, _functions, _methods, _placement, _settings, _sparse_names, storage
 from gt._gt import Tensor
+
+__getattr__ = _absent.getter(__name__)
 
 
 def install(namespace: dict[str, Any]) -> list[str]:

@@ -10,9 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from gt import _absent
 from gt._gt import Generator, Tensor, default_generator
 
 __all__ = ["fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
+
+__getattr__ = _absent.getter(__name__)
 
 
 def manual_seed(seed: int) -> Generator:

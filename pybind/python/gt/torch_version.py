@@ -7,6 +7,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from gt import _absent
+
+__getattr__ = _absent.getter(__name__)
+
 __all__ = ["TorchVersion"]
 
 _FORM = re.compile(r"v?(?P<release>\d+(?:\.\d+)*)(?P<stage>[.-]?(?:a|b|rc|dev|post)[^+]*)?(?:\+(?P<local>.+))?", re.I)

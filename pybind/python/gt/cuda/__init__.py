@@ -26,23 +26,35 @@ __all__ = [
     "device",
     "device_count",
     "empty_cache",
+    "get_allocator_backend",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
     "get_rng_state",
     "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
+    "memory_stats",
     "memory_summary",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
     "set_device",
     "set_rng_state",
     "set_rng_state_all",
@@ -66,6 +78,11 @@ def device_count() -> int:
 def is_initialized() -> bool:
     """Whether CUDA has been initialized: it is whenever the daemon has a CUDA device."""
     return is_available()
+
+
+def init() -> None:
+    """Checks that there is a CUDA device; the daemon has initialized it."""
+    _number(None)
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
@@ -119,6 +136,8 @@ def get_device_name(device: Any = None) -> str:
 
 
 manual_seed = manual_seed_all = random.manual_seed
+seed = seed_all = random.seed
+initial_seed = random.initial_seed
 
 
 def get_rng_state(device: Any = None) -> _gt.Tensor:
@@ -179,6 +198,28 @@ def reset_peak_memory_stats(device: Any = None) -> None:
         _gt.reset_peak(_worker(device)["name"])
 
 
+reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """The bytes that this program's tensors hold on a CUDA device, and their peak, by PyTorch's names.
+
+    The daemon allocates for all programs, so there are no counts of allocations. Empty if there is no CUDA device.
+    """
+    if not is_available():
+        return {}
+    now, peak = memory_allocated(device), max_memory_allocated(device)
+    kinds = ("active_bytes", "allocated_bytes", "requested_bytes", "reserved_bytes")
+    parts = {"current": now, "peak": peak}
+    return {f"{kind}.all.{part}": value for kind in kinds for part, value in parts.items()}
+
+
+def get_allocator_backend() -> str:
+    """`"gt"`: the daemon allocates the devices' memory."""
+    return "gt"
+
+
 def mem_get_info(device: Any = None) -> MemoryInfo:
     """The bytes that tensors may still take on a CUDA device, and the bytes that all tensors may take together."""
     worker = _worker(device)
@@ -199,6 +240,15 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     for worker in _workers():
         lines.append(f"{worker['name']:<12}" + "".join(f"{worker[key] / 2**20:>12,.1f} MiB" for key in keys.values()))
     return "\n".join(lines)
+
+
+def ipc_collect() -> None:
+    """Has no effect: programs share no memory of a device."""
+
+
+def is_current_stream_capturing() -> bool:
+    """False: the daemon captures CUDA graphs by itself, without the program."""
+    return False
 
 
 class Stream:

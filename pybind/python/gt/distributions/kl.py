@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from gt import _absent, linalg
 from gt import _core as gt
-from gt import linalg
 from gt._gt import Tensor
 from gt.distributions.composed import Independent, LogNormal, TransformedDistribution
 from gt.distributions.continuous import (
@@ -30,6 +30,8 @@ from gt.distributions.discrete import Bernoulli, Binomial, Categorical, Geometri
 from gt.distributions.distribution import Distribution
 from gt.distributions.multivariate import LowRankMultivariateNormal, MultivariateNormal
 from gt.nn.functional import softplus
+
+__getattr__ = _absent.getter(__name__)
 
 Divergence = Callable[[Any, Any], Tensor]
 

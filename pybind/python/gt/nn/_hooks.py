@@ -56,8 +56,8 @@ class _BackwardPass:
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.before = list(module._backward_pre_hooks.values())
-        self.after = list(module._backward_hooks.values())
+        self.before = [*every._backward_pre_hooks.values(), *module._backward_pre_hooks.values()]
+        self.after = [*every._backward_hooks.values(), *module._backward_hooks.values()]
         self.grad_output: tuple[Any, ...] = ()
         self.inputs = 0
         self.enters = False
@@ -96,9 +96,10 @@ class _BackwardPass:
 
 
 def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls `module.forward(*args, **kwargs)` with the module's hooks."""
-    for key, hook in list(module._forward_pre_hooks.items()):
-        if key in module._forward_pre_hooks_with_kwargs:
+    """Calls `module.forward(*args, **kwargs)` with the hooks of all modules and the module's own."""
+    with_kwargs = every._forward_pre_hooks_with_kwargs | module._forward_pre_hooks_with_kwargs
+    for key, hook in [*every._forward_pre_hooks.items(), *module._forward_pre_hooks.items()]:
+        if key in with_kwargs:
             answer = hook(module, args, kwargs)
             if answer is not None:
                 if not isinstance(answer, tuple) or len(answer) != 2:
@@ -110,26 +111,28 @@ def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             answer = hook(module, args)
             if answer is not None:
                 args = _tuple(answer)
-    back = None
-    if module._backward_hooks or module._backward_pre_hooks:
-        back = _BackwardPass(module)
+    back = _BackwardPass(module)
+    if back.before or back.after:
         args = back.at_inputs(args)
+
+    def ran(key: int, hook: Callable[..., Any], result: Any) -> Any:
+        takes_kwargs = key in every._forward_hooks_with_kwargs or key in module._forward_hooks_with_kwargs
+        return hook(module, args, kwargs, result) if takes_kwargs else hook(module, args, result)
+
     called: set[int] = set()
     try:
         result = module.forward(*args, **kwargs)
-        for key, hook in list(module._forward_hooks.items()):
+        for key, hook in [*every._forward_hooks.items(), *module._forward_hooks.items()]:
             called.add(key)
-            with_kwargs = key in module._forward_hooks_with_kwargs
-            answer = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
+            answer = ran(key, hook, result)
             if answer is not None:
                 result = answer
     except BaseException:
-        for key in module._forward_hooks_always_called - called:
-            hook = module._forward_hooks[key]
-            with_kwargs = key in module._forward_hooks_with_kwargs
-            hook(module, args, kwargs, None) if with_kwargs else hook(module, args, None)
+        for of in (every, module):
+            for key in of._forward_hooks_always_called - called:
+                ran(key, of._forward_hooks[key], None)
         raise
-    return result if back is None else back.at_outputs(result)
+    return back.at_outputs(result) if back.before or back.after else result
 
 
 class Hooked:
@@ -266,3 +269,51 @@ class Hooked:
         It may change `incompatible_keys` in place.
         """
         return RemovableHandle(self._load_state_dict_post_hooks).add(hook)
+
+
+class EveryModule(Hooked):
+    """The hooks that run for every module, before the module's own."""
+
+    def __init__(self) -> None:
+        self._init_hooks()
+        # Whether any was ever registered: one look for each call of a module.
+        self.used = False
+
+
+every = EveryModule()
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Registers `hook(module, args)` for all modules: see `Module.register_forward_pre_hook`."""
+    every.used = True
+    return every.register_forward_pre_hook(hook)
+
+
+def register_module_forward_hook(
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Registers `hook(module, args, output)` for all modules: see `Module.register_forward_hook`.
+
+    Example:
+        >>> names = []
+        >>> note = lambda module, args, output: names.append(type(module).__name__)
+        >>> handle = gt.nn.modules.register_module_forward_hook(note)
+        >>> _ = gt.nn.Sequential(gt.nn.Linear(4, 2), gt.nn.ReLU())(gt.ones(3, 4))
+        >>> handle.remove()
+        >>> names
+        ['Linear', 'ReLU', 'Sequential']
+    """
+    every.used = True
+    return every.register_forward_hook(hook, with_kwargs=with_kwargs, always_call=always_call)
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Registers `hook(module, grad_output)` for all modules: see `Module.register_full_backward_pre_hook`."""
+    every.used = True
+    return every.register_full_backward_pre_hook(hook)
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Registers `hook(module, grad_input, grad_output)` for all modules: see `Module.register_full_backward_hook`."""
+    every.used = True
+    return every.register_full_backward_hook(hook)

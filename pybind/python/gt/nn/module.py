@@ -14,7 +14,7 @@ from gt import _core as gt
 from gt._deprecated import deprecated
 from gt._gt import Tensor
 from gt.nn import _hooks
-from gt.nn._hooks import Hooked
+from gt.nn._hooks import Hooked, every
 from gt.nn._state_dict import Stateful
 from gt.nn.parameter import Buffer, Parameter
 
@@ -80,7 +80,13 @@ class Module(Hooked, Stateful):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls `forward`, with the registered hooks around it."""
         own = self.__dict__
-        if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+        if (
+            own["_forward_hooks"]
+            or own["_forward_pre_hooks"]
+            or own["_backward_hooks"]
+            or own["_backward_pre_hooks"]
+            or every.used
+        ):
             return _hooks.call(self, args, kwargs)
         return self.forward(*args, **kwargs)
 

@@ -9,11 +9,13 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from gt import _absent, overrides
 from gt import _core as gt
-from gt import overrides
 from gt._gt import Tensor
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
+
+__getattr__ = _absent.getter(__name__)
 
 
 class _ParameterType(type(Tensor)):  # type: ignore[misc]

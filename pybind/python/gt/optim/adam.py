@@ -9,11 +9,14 @@ import math
 from dataclasses import KW_ONLY
 from typing import Any
 
+from gt import _absent
 from gt import _core as gt
 from gt._gt import Tensor
 from gt.optim.optimizer import Optimizer, descent_gradient, pair
 
 __all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
+
+__getattr__ = _absent.getter(__name__)
 
 
 class _WithMoments(Optimizer):

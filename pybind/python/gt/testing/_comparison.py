@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from gt import _absent
 from gt import _core as gt
 from gt._gt import Tensor
+
+__getattr__ = _absent.getter(__name__)
 
 # The default relative and absolute tolerances by dtype; other dtypes must be equal.
 _TOLERANCES = {

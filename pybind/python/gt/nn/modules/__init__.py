@@ -28,6 +28,12 @@ from gt.nn import (
     transformer,
     vision,
 )
+from gt.nn._hooks import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+    register_module_full_backward_hook,
+    register_module_full_backward_pre_hook,
+)
 from gt.nn._state_dict import _IncompatibleKeys
 from gt.nn.activation import *
 from gt.nn.adaptive_softmax import *

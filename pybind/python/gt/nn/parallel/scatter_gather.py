@@ -6,7 +6,7 @@ from typing import Any
 
 from gt import _absent
 
-__all__ = ["gather", "scatter", "scatter_kwargs"]
+__all__ = ["gather", "parallel_apply", "replicate", "scatter", "scatter_kwargs"]
 
 __getattr__ = _absent.getter(__name__)
 
@@ -24,3 +24,17 @@ def scatter_kwargs(inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, targe
 def gather(outputs: Any, target_device: Any, dim: int = 0) -> Any:  # noqa: ARG001
     """The only one of the outputs."""
     return outputs[0]
+
+
+def replicate(network: Any, devices: Any, detach: bool = False) -> list[Any]:  # noqa: ARG001
+    """The network itself in a list: one copy for all devices."""
+    return [network]
+
+
+def parallel_apply(modules: Any, inputs: Any, kwargs_tup: Any = None, devices: Any = None) -> list[Any]:  # noqa: ARG001
+    """The result of each module for its inputs, a tuple of arguments or one argument; GT runs them side by side."""
+    named = kwargs_tup or [{}] * len(inputs)
+    calls = zip(modules, inputs, named, strict=True)
+    return [
+        module(*(given if isinstance(given, (list, tuple)) else (given,)), **kwargs) for module, given, kwargs in calls
+    ]

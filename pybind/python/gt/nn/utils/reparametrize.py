@@ -22,6 +22,7 @@ class _Computed:
         self.name = name
 
     def compute(self, module: Module) -> Tensor:
+        """The weight, computed from its parameters."""
         raise NotImplementedError
 
     def __call__(self, module: Module, _inputs: Any) -> None:
@@ -39,6 +40,7 @@ class _Computed:
     word = ""
 
     def split(self, module: Module) -> None:
+        """Makes the parameters from which the weight is computed."""
         raise NotImplementedError
 
     @classmethod
@@ -55,10 +57,13 @@ class _Computed:
         raise ValueError(f"{cls.word} of '{name}' not found in {module}")
 
     def join(self, module: Module) -> None:
+        """Deletes those parameters."""
         raise NotImplementedError
 
 
-class _WeightNorm(_Computed):
+class WeightNorm(_Computed):
+    """The hook of `weight_norm`."""
+
     word = "weight_norm"
 
     def __init__(self, name: str, dim: int | None) -> None:
@@ -80,7 +85,9 @@ class _WeightNorm(_Computed):
         delattr(module, f"{self.name}_v")
 
 
-class _SpectralNorm(_Computed):
+class SpectralNorm(_Computed):
+    """The hook of `spectral_norm`."""
+
     word = "spectral_norm"
 
     def __init__(self, name: str, rounds: int, eps: float, dim: int) -> None:
@@ -127,13 +134,13 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     Returns:
         The layer.
     """
-    _WeightNorm(name, dim).attach(module)
+    WeightNorm(name, dim).attach(module)
     return module
 
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
     """Makes the normalized weight a plain parameter again."""
-    _WeightNorm.detach(module, name)
+    WeightNorm.detach(module, name)
     return module
 
 
@@ -145,11 +152,11 @@ def spectral_norm(
     `gt.nn.utils.parametrizations.spectral_norm` is the newer form, and describes the arguments.
     """
     dim = spectral_axis(module) if dim is None else dim
-    _SpectralNorm(name, n_power_iterations, eps, dim).attach(module)
+    SpectralNorm(name, n_power_iterations, eps, dim).attach(module)
     return module
 
 
 def remove_spectral_norm(module: M, name: str = "weight") -> M:
     """Makes the normalized weight a plain parameter again."""
-    _SpectralNorm.detach(module, name)
+    SpectralNorm.detach(module, name)
     return module

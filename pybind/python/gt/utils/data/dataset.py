@@ -8,8 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
+from gt import _absent
 from gt._gt import Tensor
 from gt.utils.data.sampler import Generator, permutation
+
+__getattr__ = _absent.getter(__name__)
 
 
 class Dataset:
