@@ -25,7 +25,7 @@ from rich.table import Table
 OURS = "GT"
 PEERS = ("NumPy", "PyTorch", "torch.compile", "bare")
 # Peers of a few rows, which have a column where one of those was measured.
-RARE_PEERS = ("llm.c",)
+RARE_PEERS = ("Open MPI", "llm.c")
 # A peer's thread pool spins for a while after its work; the next contender starts after that.
 SETTLE_S = 0.02
 # If more than half of the cores are in use before anything is measured, other programs disturb the measurements.

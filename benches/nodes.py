@@ -1,22 +1,27 @@
-"""Nodes: the dispatcher's time per instruction by number of nodes, and bytes between machines beside Gloo and sockets.
+"""Nodes: the dispatcher's time by number of nodes, and bytes between machines beside Gloo, Open MPI and sockets.
 
 The nodes are processes of this machine and connect by loopback, as between machines: encrypted, and unencrypted as
-`insecure_network: on` allows. Gloo and the plain sockets are not encrypted, nor is UCX, which is measured as well if
-`GT_UCX_LIBRARY` names it; `UCX_TLS=tcp,self` lets it use what it uses between machines without RDMA. An all-reduce
-lasts until its last rank has ended; its ranks share the cores in both.
+`insecure_network: on` allows. Gloo, Open MPI (by TCP, if `mpirun` and mpi4py are there) and the plain sockets are not
+encrypted, nor is UCX, which is measured as well if `GT_UCX_LIBRARY` names it; `UCX_TLS=tcp,self` lets it use what it
+uses between machines without RDMA. An all-reduce lasts until its last rank has ended; its ranks share the cores in all.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import socket as sockets
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 import gt
 from benches.harness import Row, Target
@@ -27,8 +32,8 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 # The limits of the dispatcher's time for an instruction: one of a divided tensor on all nodes, and one on one node.
 DIVIDED_S = 10e-6
 ONE_NODE_S = 2e-6
-# An all-reduce's time relative to Gloo's, and a message's speed relative to that of blocking sockets.
-GLOO = 0.8
+# An all-reduce's time relative to Gloo's and to Open MPI's, and a message's speed relative to that of blocking sockets.
+ALL_REDUCE = 0.8
 SOCKETS = 0.9
 # Nodes with two workers of one thread each.
 NODES = (1, 2, 4, 36)
@@ -76,6 +81,38 @@ for line in sys.stdin:
     print((time.perf_counter() - begun) / int(calls), flush=True)
 """
 
+# Waiting for a question, a rank sleeps: within MPI it would keep a core busy.
+MPI_RANK = """
+import socket, sys, time
+import numpy as np
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(sys.argv[1])
+questions, answers = connection.makefile("r"), connection.makefile("w")
+for line in questions:
+    _, bytes, calls = line.split()
+    buffer = np.zeros(int(bytes) // 4, np.float32)
+    world.Barrier()
+    begun = time.perf_counter()
+    for _ in range(int(calls)):
+        world.Allreduce(MPI.IN_PLACE, buffer)
+    print((time.perf_counter() - begun) / int(calls), file=answers, flush=True)
+"""
+# Open MPI by TCP, as between machines without RDMA. It is told that root may run it, as in a container.
+MPIRUN = "mpirun --allow-run-as-root --oversubscribe --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo -n"
+
+
+@dataclass
+class ByConnection:
+    """A program that is asked by a connection."""
+
+    stdin: IO[str]
+    stdout: IO[str]
+
+
+Asked = subprocess.Popen[str] | ByConnection
+
 
 def start_process(command: Sequence[object], **env: str) -> subprocess.Popen[str]:
     """Starts a program that is asked by its standard input."""
@@ -84,15 +121,15 @@ def start_process(command: Sequence[object], **env: str) -> subprocess.Popen[str
     return subprocess.Popen([str(word) for word in command], env=environment, stdin=pipe, stdout=pipe, text=True)
 
 
-def read_line(process: subprocess.Popen[str]) -> str:
+def read_line(process: Asked) -> str:
     """Waits for a line of a program."""
     assert process.stdout is not None
     line = process.stdout.readline()
-    assert line, f"{process.args} ended"
+    assert line, f"{process} ended"
     return line
 
 
-def ask(processes: Sequence[subprocess.Popen[str]], question: str) -> float:
+def ask(processes: Sequence[Asked], question: str) -> float:
     """Asks all processes for a measurement, and returns the slowest one's."""
     for process in processes:
         assert process.stdin is not None
@@ -101,9 +138,7 @@ def ask(processes: Sequence[subprocess.Popen[str]], question: str) -> float:
     return max(float(read_line(process)) for process in processes)
 
 
-def askers(
-    ours: Sequence[subprocess.Popen[str]], theirs: Sequence[subprocess.Popen[str]], question: str
-) -> dict[str, Callable[[], float]]:
+def askers(ours: Sequence[Asked], theirs: Sequence[Asked], question: str) -> dict[str, Callable[[], float]]:
     """Returns the contenders of a row: GT's processes and PyTorch's, which are asked the same."""
     return {"GT": lambda: ask(ours, question), "PyTorch": lambda: ask(theirs, question)}
 
@@ -211,17 +246,39 @@ def _gloo(ranks: int) -> Iterator[list[subprocess.Popen[str]]]:
         yield processes
 
 
+@contextmanager
+def _open_mpi(ranks: int) -> Iterator[list[ByConnection]]:
+    """Runs the ranks of a group of Open MPI's: none if it is not installed."""
+    if shutil.which("mpirun") is None or find_spec("mpi4py") is None:
+        yield []
+        return
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        listener = stack.enter_context(sockets.socket(sockets.AF_UNIX))
+        listener.bind(f"{folder}/questions")
+        listener.listen()
+        listener.settimeout(JOIN_DEADLINE_S)
+        words = [*MPIRUN.split(), ranks, sys.executable, "-c", MPI_RANK, f"{folder}/questions"]
+        stack.callback(end_process, start_process(words))
+        connections = [stack.enter_context(listener.accept()[0]) for _ in range(ranks)]
+        yield [ByConnection(each.makefile("w"), each.makefile("r")) for each in connections]
+
+
 def _kib(number: int) -> str:
     return f"{number >> 10} KiB" if number < 1 << 20 else f"{number >> 20} MiB"
 
 
 def _group_rows(insecure_network: str, how: str) -> Iterator[Row]:
     for ranks in (2, 4):
-        with _group(ranks, insecure_network) as ours, _gloo(ranks) as theirs:
+        with _group(ranks, insecure_network) as ours, _gloo(ranks) as theirs, _open_mpi(ranks) as by_mpi:
             for size, calls in ((1 << 10, 400), (64 << 10, 100), (1 << 20, 20), (16 << 20, 3), (64 << 20, 1)):
-                contenders = askers(ours, theirs, f"all_reduce {size} {calls}")
+                question = f"all_reduce {size} {calls}"
+                contenders = askers(ours, theirs, question)
+                if by_mpi:
+                    contenders["Open MPI"] = lambda question=question: ask(by_mpi, question)
                 what = f"all-reduce of {_kib(size)}, {ranks} nodes, {how}; PyTorch: Gloo"
-                yield Row(what, contenders, (Target(GLOO, "PyTorch"),), rounds=5)
+                targets = (Target(ALL_REDUCE, "PyTorch"), Target(ALL_REDUCE, "Open MPI"))
+                yield Row(what, contenders, targets, rounds=5)
             if ranks == 2:
                 for size, calls in MESSAGES:
                     contenders = {
