@@ -297,6 +297,23 @@ def test_products_with_derivatives() -> None:
     assert autograd.functional.hvp(lambda a: (a**3).sum(), x, v)[1].tolist() == [6, 120]
 
 
+def test_gradcheck_of_complex_numbers_perturbs_both_parts() -> None:
+    class Turned(autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, z: gt.Tensor) -> gt.Tensor:
+            return z * 1j
+
+        @staticmethod
+        def backward(_ctx: Any, grad: gt.Tensor) -> gt.Tensor:
+            return grad * 1j  # its conjugate would be right
+
+    z = gt.tensor([1 + 2j, -0.5j], dtype=gt.complex128, requires_grad=True)
+    w = gt.tensor([0.5, 2 - 1j], dtype=gt.complex128, requires_grad=True)
+    assert autograd.gradcheck(lambda z: z.exp() * z.conj(), z)
+    assert autograd.gradgradcheck(lambda z, w: z.exp() * w, (z, w))
+    assert not autograd.gradcheck(Turned.apply, z, raise_exception=False)
+
+
 def test_gradcheck_finds_a_wrong_gradient() -> None:
     class Wrong(Exp):
         @staticmethod

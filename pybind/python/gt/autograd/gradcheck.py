@@ -9,7 +9,7 @@ from typing import Any
 from gt import _absent, _gt
 from gt._autograd import no_grad
 from gt._functions import top
-from gt._gt import Tensor, float64
+from gt._gt import Tensor, complex128, float64
 
 __getattr__ = _absent.getter(__name__)
 
@@ -21,15 +21,31 @@ class GradcheckError(RuntimeError):
 
 
 def _outputs(func: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
+    """The outputs that have gradients; of complex ones, the real and imaginary parts along another axis."""
     result = func(*inputs)
     several = result if isinstance(result, tuple | list) else (result,)
-    return [t for t in several if isinstance(t, Tensor) and t.dtype.is_floating_point]
+    found = [t for t in several if isinstance(t, Tensor) and (t.dtype.is_floating_point or t.dtype.is_complex)]
+    return [top.view_as_real(t) if t.dtype.is_complex else t for t in found]
+
+
+def _in_parts(func: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A function of the real and imaginary parts of complex inputs that require gradients, and its inputs."""
+    places = [i for i, t in enumerate(inputs) if isinstance(t, Tensor) and t.requires_grad and t.dtype.is_complex]
+    if not places:
+        return func, inputs
+
+    def of_parts(*args: Any) -> Any:
+        return func(*(top.view_as_complex(t) if i in places else t for i, t in enumerate(args)))
+
+    parts = {i: top.view_as_real(inputs[i].detach()).clone().requires_grad_() for i in places}
+    return of_parts, tuple(parts.get(i, t) for i, t in enumerate(inputs))
 
 
 @no_grad()
 def _numerical(func: Callable[..., Any], inputs: Sequence[Any], which: int, eps: float) -> list[list[list[float]]]:
     """The Jacobian of each output with respect to one input by central differences, one row for each input element."""
-    start = inputs[which].detach().reshape(-1).tolist()
+    inputs = [t.detach() if isinstance(t, Tensor) else t for t in inputs]
+    start = inputs[which].reshape(-1).tolist()
     shape, dtype = inputs[which].shape, inputs[which].dtype
 
     def at(values: list[float]) -> list[list[float]]:
@@ -80,9 +96,10 @@ def gradcheck(
     check_backward_ad: bool = True,
     fast_mode: bool = False,
 ) -> bool:
-    """Compares the gradients of `func(*inputs)` with central finite differences. Inputs should be float64.
+    """Compares the gradients of `func(*inputs)` with central finite differences.
 
-    All elements are perturbed, whatever `fast_mode` is.
+    Inputs should be float64 or complex128. All elements are perturbed, of complex ones the real and the imaginary
+    parts, whatever `fast_mode` is.
 
     Args:
         func: A function of tensors that returns a tensor or a tuple of them.
@@ -116,12 +133,13 @@ def gradcheck(
     if not places:
         raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of them have it.")
     for i in places:
-        if several[i].dtype != float64:
+        if several[i].dtype not in (float64, complex128):
             warnings.warn(
                 f"Input #{i} requires gradient and is not a double precision floating point. This check will likely "
                 "fail if all the inputs are not of double precision floating point.",
                 stacklevel=2,
             )
+    func, several = _in_parts(func, several)
     outputs = _outputs(func, several)
     exact = [_analytical(output, [several[i] for i in places]) for output in outputs]
     for n, i in enumerate(places):
