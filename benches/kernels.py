@@ -116,6 +116,7 @@ def _kernels() -> Iterator[tuple[str, Callable[[Any], Callable[[], Any]], int]]:
     yield "sum of 1000 × 1000 along axis 1", lambda f: _reduced(f, (1000, 1000), 1), PASSES_OF_SMALL
     yield "sum of 1e4", lambda f: _reduced(f, (10_000,), None), PASSES_OF_SMALL
     yield "sum of 20,000 × 4 along rows", lambda f: _reduced(f, (20_000, 4), 1), PASSES_OF_SMALL
+    yield "sum of 10,000 × 10 along rows", lambda f: _reduced(f, (10_000, 10), 1), PASSES_OF_SMALL
     yield "sum of 31,250 × 32 along rows", lambda f: _reduced(f, (31_250, 32), 1), PASSES_OF_SMALL
     yield "sum of 1000 × 1000 along rows, int64", _integer_sums, PASSES_OF_SMALL
     yield "batch norm 32 × 16 × 8 × 8", _batch_norm, PASSES_OF_SMALL

@@ -24,6 +24,9 @@ def test_short_rows_of_every_length_are_reduced_as_numpy_reduces_them(columns: i
                 np.testing.assert_array_equal(to_numpy(found.amax(1)), rest.max(1))
                 np.testing.assert_array_equal(to_numpy(found.amin(1)), rest.min(1))
                 np.testing.assert_array_equal(to_numpy((found > 1).any(1)), (rest > 1).any(1))
+                np.testing.assert_array_equal(to_numpy((found > 0.6).all(1)), (rest > 0.6).all(1))
+                if kind in (np.float32, np.float64):
+                    assert_close(found.prod(1), rest.prod(1, dtype=np.float64), tolerance=1e-5)
 
 
 def test_a_nan_in_a_short_row_is_its_maximum_alone() -> None:

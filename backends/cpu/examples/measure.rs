@@ -219,7 +219,18 @@ fn main() -> Result<(), ExecError> {
         }
     }
 
-    for (rows, columns) in [(1000usize, 1000usize), (512, 10), (100_000, 10), (32, 256), (10, 100_000), (1, 262_144)] {
+    for (rows, columns) in [
+        (1000usize, 1000usize),
+        (512, 10),
+        (100_000, 10),
+        (32, 256),
+        (10, 100_000),
+        (1, 262_144),
+        (10_000, 10),
+        (31_250, 32),
+        (20_000, 4),
+        (10_000, 17),
+    ] {
         let x = b.random(&[rows, columns], DType::F32)?;
         let (row, column) = (b.random(&[columns], DType::F32)?, b.random(&[rows, 1], DType::F32)?);
         for (what, other) in [("row", &row), ("column", &column)] {

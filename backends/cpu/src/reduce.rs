@@ -67,6 +67,8 @@ trait Fold<T: Copy> {
     type Out: Copy;
     const LANE: Self::Lane;
     const ACC: Self::Acc;
+    /// An element that changes no lane.
+    const FILLER: T;
     fn step(lane: Self::Lane, x: T) -> Self::Lane;
     fn join(a: Self::Lane, b: Self::Lane) -> Self::Lane;
     fn absorb(acc: Self::Acc, lane: Self::Lane) -> Self::Acc;
@@ -106,6 +108,7 @@ macro_rules! float_folds {
             type Out = $t;
             const LANE: $t = 0.0;
             const ACC: f64 = 0.0;
+            const FILLER: $t = 0.0;
             #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
                 lane + x
@@ -140,6 +143,7 @@ macro_rules! float_folds {
             type Out = $t;
             const LANE: $t = 0.0;
             const ACC: f64 = 0.0;
+            const FILLER: $t = 0.0;
             #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
                 lane + x
@@ -174,6 +178,7 @@ macro_rules! float_folds {
             type Out = $t;
             const LANE: $t = 0.0;
             const ACC: f64 = 0.0;
+            const FILLER: $t = 0.0;
             #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
                 lane + x * x
@@ -209,6 +214,7 @@ macro_rules! float_folds {
             type Out = $t;
             const LANE: f64 = 1.0;
             const ACC: f64 = 1.0;
+            const FILLER: $t = 1.0;
             #[inline(always)]
             fn step(lane: f64, x: $t) -> f64 {
                 lane * x as f64
@@ -232,8 +238,8 @@ macro_rules! float_folds {
         }
         float_folds!(extreme Max, $t, maximum larger, -<$t>::INFINITY, >);
         float_folds!(extreme Min, $t, minimum smaller, <$t>::INFINITY, <);
-        float_folds!(truth Any, $t, 0, |);
-        float_folds!(truth All, $t, 1, &);
+        float_folds!(truth Any, $t, 0, <$t>::ZERO, |);
+        float_folds!(truth All, $t, 1, <$t>::ONE, &);
     };
     (extreme $name:ident, $t:ty, $f:ident $beyond:ident, $start:expr, $beats:tt) => {
         impl Fold<$t> for $name {
@@ -242,6 +248,7 @@ macro_rules! float_folds {
             type Out = $t;
             const LANE: $t = $start;
             const ACC: $t = $start;
+            const FILLER: $t = $start;
             #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
                 // A NaN replaces any number, and nothing replaces it.
@@ -272,13 +279,14 @@ macro_rules! float_folds {
             }
         }
     };
-    (truth $name:ident, $t:ty, $start:expr, $op:tt) => {
+    (truth $name:ident, $t:ty, $start:expr, $filler:expr, $op:tt) => {
         impl Fold<$t> for $name {
             type Lane = u8;
             type Acc = u8;
             type Out = u8;
             const LANE: u8 = $start;
             const ACC: u8 = $start;
+            const FILLER: $t = $filler;
             #[inline(always)]
             fn step(lane: u8, x: $t) -> u8 {
                 lane $op (x != <$t>::ZERO) as u8
@@ -311,8 +319,8 @@ macro_rules! int_folds {
         int_folds!(one Prod, $t, <$t as Int>::ONE, wrapping_mul);
         int_folds!(one Max, $t, $low, imax);
         int_folds!(one Min, $t, $high, imin);
-        float_folds!(truth Any, $t, 0, |);
-        float_folds!(truth All, $t, 1, &);
+        float_folds!(truth Any, $t, 0, <$t>::ZERO, |);
+        float_folds!(truth All, $t, 1, <$t>::ONE, &);
     )*};
     (one $name:ident, $t:ty, $start:expr, $f:ident) => {
         impl Fold<$t> for $name {
@@ -321,6 +329,7 @@ macro_rules! int_folds {
             type Out = $t;
             const LANE: $t = $start;
             const ACC: $t = $start;
+            const FILLER: $t = $start;
             #[inline(always)]
             unsafe fn gather<L: Registers>(block: &[$t]) -> $t {
                 // The order does not matter for integers, so the compiler chooses the lanes.
@@ -415,12 +424,14 @@ fn gather<T: Copy, F: Fold<T>, const N: usize>(block: &[T]) -> F::Lane {
     lanes[0]
 }
 
-/// Joins each two neighbours of the first `2 * LEFT` lanes. Loops of a fixed length over indices, here and in
-/// [`short_rows`], since the compiler inlines no iterators into functions of this size.
+/// Joins each two neighbours of the first `2 * left` lanes. A loop over indices, as others here, since the compiler
+/// inlines no iterators into functions of this size; of a length that the compiler does not know, since it would
+/// otherwise unroll a short one before it vectorises it.
 #[inline(always)]
-fn halve<T: Copy, F: Fold<T>, const LEFT: usize>(from: &[F::Lane; SHORT_LANES], to: &mut [F::Lane; SHORT_LANES]) {
+fn halve<T: Copy, F: Fold<T>>(from: &[F::Lane; SHORT_LANES], to: &mut [F::Lane; SHORT_LANES], left: usize) {
+    let left = left.min(SHORT_LANES / 2);
     let mut i = 0;
-    while i < LEFT {
+    while i < left {
         to[i] = F::join(from[2 * i], from[2 * i + 1]);
         i += 1;
     }
@@ -431,89 +442,81 @@ fn halve<T: Copy, F: Fold<T>, const LEFT: usize>(from: &[F::Lane; SHORT_LANES], 
 /// lanes of several rows are joined together.
 ///
 /// # Safety
-/// `from` is valid for these rows, and `accs` for as many accumulators.
+/// `from` is valid for these rows, and `accs` for as many accumulators. The CPU has the level `L`, and the caller was
+/// compiled for it.
 #[inline(always)]
-unsafe fn short_rows<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize, n: usize, accs: *mut u8) {
-    let follow = step == (n * size_of::<T>()) as isize;
+unsafe fn short_rows<T: Copy, F: Fold<T>, L: Registers>(
+    from: *const u8,
+    step: isize,
+    rows: usize,
+    n: usize,
+    accs: *mut u8,
+) {
     // Rows without gaps of so many elements are read as one long row.
-    let packed = follow && n.is_power_of_two() && n <= SHORT_WIDTH;
+    let packed = step == (n * size_of::<T>()) as isize && n.is_power_of_two() && n <= SHORT_WIDTH;
     let width = if packed { n } else { SHORT_WIDTH };
     let rows_a_group = SHORT_LANES / width;
+    let mut elements = [F::FILLER; SHORT_LANES];
     let (mut lanes, mut halves) = ([F::LANE; SHORT_LANES], [F::LANE; SHORT_LANES]);
     let mut done = 0;
     while done < rows {
         let some = rows_a_group.min(rows - done);
-        let first = from.wrapping_offset(done as isize * step).cast::<T>();
-        // SAFETY: reads are within the rows that `from` is valid for: within row `done + i`, which is one of them, or,
-        // where rows follow one another, before the end of the last one. Writes are to the accumulators of these rows.
-        unsafe {
-            if packed && some == rows_a_group {
-                let mut i = 0;
-                while i < SHORT_LANES {
-                    lanes[i] = F::step(F::LANE, first.add(i).read());
-                    i += 1;
+        let first = from.wrapping_offset(done as isize * step);
+        let whole = if packed { 0 } else { n / SHORT_WIDTH * SHORT_WIDTH };
+        let mut i = 0;
+        while whole > 0 && i < some {
+            let row = first.wrapping_offset(i as isize * step).cast::<T>();
+            let mut own = [F::LANE; SHORT_WIDTH];
+            let mut at = 0;
+            while at < whole {
+                let mut j = 0;
+                while j < SHORT_WIDTH {
+                    // SAFETY: `at + j < whole`, which is at most `n`, and row `done + i` is one of `rows`.
+                    own[j] = F::step(own[j], unsafe { row.add(at + j).read() });
+                    j += 1;
                 }
-            } else if packed {
-                for i in 0..some * n {
-                    lanes[i] = F::step(F::LANE, first.add(i).read());
-                }
-            } else {
-                let mut i = 0;
-                while i < some {
-                    let row = first.wrapping_byte_offset(i as isize * step);
-                    let mut own = [F::LANE; SHORT_WIDTH];
-                    let mut at = 0;
-                    while at + SHORT_WIDTH <= n {
-                        let mut j = 0;
-                        while j < SHORT_WIDTH {
-                            own[j] = F::step(own[j], row.add(at + j).read());
-                            j += 1;
-                        }
-                        at += SHORT_WIDTH;
-                    }
-                    let left = n - at;
-                    if left > 0 && follow && (done + i) * n + at + SHORT_WIDTH <= rows * n {
-                        let mut j = 0;
-                        while j < SHORT_WIDTH {
-                            let next = F::step(own[j], row.add(at + j).read());
-                            own[j] = if j < left { next } else { own[j] };
-                            j += 1;
-                        }
-                    } else {
-                        let mut j = 0;
-                        while j < left {
-                            own[j] = F::step(own[j], row.add(at + j).read());
-                            j += 1;
-                        }
-                    }
-                    let mut j = 0;
-                    while j < SHORT_WIDTH {
-                        lanes[i * SHORT_WIDTH + j] = own[j];
-                        j += 1;
-                    }
-                    i += 1;
-                }
+                at += SHORT_WIDTH;
             }
-            if width > 1 {
-                halve::<T, F, { SHORT_LANES / 2 }>(&lanes, &mut halves);
+            let mut j = 0;
+            while j < SHORT_WIDTH {
+                lanes[i * SHORT_WIDTH + j] = own[j];
+                j += 1;
             }
-            if width > 2 {
-                halve::<T, F, { SHORT_LANES / 4 }>(&halves, &mut lanes);
-            }
-            if width > 4 {
-                halve::<T, F, { SHORT_LANES / 8 }>(&lanes, &mut halves);
-            }
-            if width > 8 {
-                halve::<T, F, { SHORT_LANES / 16 }>(&halves, &mut lanes);
-            }
-            let results = if matches!(width, 2 | 8) { &halves } else { &lanes };
-            let accs = accs.cast::<F::Acc>().add(done);
+            i += 1;
+        }
+        // The rest of each row, or of the elements of all rows where these are one long row.
+        let rest = if packed { some * n } else { n - whole };
+        if rest > 0 {
+            let parts = if packed { rest.div_ceil(SHORT_WIDTH) } else { some };
+            let part_step = if packed { (SHORT_WIDTH * size_of::<T>()) as isize } else { step };
             let mut i = 0;
-            while i < some {
-                accs.add(i).write(F::absorb(accs.add(i).read(), results[i]));
+            while i < parts {
+                let left = if packed { rest - i * SHORT_WIDTH } else { rest };
+                let part = first.wrapping_offset(i as isize * part_step).cast::<T>().wrapping_add(whole);
+                // SAFETY: the elements lie within row `done + i`, or within the long row; `i` is less than
+                // `SHORT_LANES / SHORT_WIDTH`. The CPU has the level.
+                unsafe {
+                    let to = elements.as_mut_ptr().add(i * SHORT_WIDTH);
+                    L::load_sixteen(part, left.min(SHORT_WIDTH), F::FILLER, to);
+                }
+                i += 1;
+            }
+            let mut i = 0;
+            while i < SHORT_LANES {
+                lanes[i] = F::step(if whole == 0 { F::LANE } else { lanes[i] }, elements[i]);
                 i += 1;
             }
         }
+        let (mut results, mut others) = (&mut lanes, &mut halves);
+        let mut left = width;
+        while left > 1 {
+            left /= 2;
+            // Whole registers: lanes beyond these rows hold fillers or results of earlier rows.
+            halve::<T, F>(results, others, (some * left).next_multiple_of(SHORT_WIDTH));
+            (results, others) = (others, results);
+        }
+        // SAFETY: `done + some` is at most `rows`, the number of accumulators, which the lanes do not overlap.
+        unsafe { absorb::<T, F>(results.as_ptr().cast(), some, accs.add(done * size_of::<F::Acc>())) };
         done += some;
     }
 }
@@ -576,8 +579,8 @@ unsafe fn absorb<T: Copy, F: Fold<T>>(lanes: *const u8, n: usize, accs: *mut u8)
     let (lanes, accs) = unsafe {
         (slice::from_raw_parts(lanes.cast::<F::Lane>(), n), slice::from_raw_parts_mut(accs.cast::<F::Acc>(), n))
     };
-    for (acc, lane) in accs.iter_mut().zip(lanes) {
-        *acc = F::absorb(*acc, *lane);
+    for i in 0..n {
+        accs[i] = F::absorb(accs[i], lanes[i]);
     }
 }
 
@@ -634,7 +637,7 @@ macro_rules! level {
                 if n <= SHORT_ROW {
                     // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that
                     // of `short_rows`.
-                    unsafe { crate::reduce::short_rows::<T, F>(from, step, rows, n, accs) };
+                    unsafe { crate::reduce::short_rows::<T, F, lanes::$level>(from, step, rows, n, accs) };
                     return;
                 }
                 for i in 0..rows {
