@@ -259,6 +259,14 @@ fn main() -> Result<(), ExecError> {
         }
     }
 
+    for dims in [[100usize, 1000, 10], [1000, 100, 10], [1000, 10, 3], [100, 1000, 32]] {
+        let x = b.random(&dims, DType::F32)?;
+        let name = format!("sum axis 1 {dims:?}");
+        if let Some(s) = b.time(&name, Op::Sum, &[Input::Tensor(&x)], &Attrs::Axes { mask: 2, keepdim: false })? {
+            println!("{name:<28} {:10.2} us", s * 1e6);
+        }
+    }
+
     for (rows, columns) in [(1000usize, 1000usize), (1, 1000), (1, 1_000_000), (8, 50_000)] {
         let x = b.random(&[rows, columns], DType::F32)?;
         let first = [Input::Tensor(&x), Input::Scalar(Scalar::Int(10))];

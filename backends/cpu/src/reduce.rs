@@ -41,10 +41,9 @@ const BLOCK_ROWS: usize = 256;
 const ROWS_AT_ONCE: usize = 4;
 /// Results of at most so many elements are reduced several at a time.
 const TOGETHER_MAX: usize = 512;
-/// The columns, at most, of a matrix whose rows are added to several copies of the lanes.
+/// The columns, at most, of a matrix whose rows are added to several copies of the lanes: to so many, or a multiple.
 const NARROW_MAX: usize = 16;
-/// The room for these copies.
-const LANES_NARROW: usize = 64;
+const NARROW_ROWS: usize = 16;
 /// Shorter runs are copied together before they are reduced.
 const RUN_MIN: usize = 16;
 /// The number of elements of one result that one thread reduces by itself. The order of additions depends on it.
@@ -529,28 +528,37 @@ unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize
     let lanes = unsafe { slice::from_raw_parts_mut(lanes.cast::<F::Lane>(), n) };
     // SAFETY: callers pass rows below `rows`, each of which has `n` elements.
     let row = |i: usize| unsafe { slice::from_raw_parts(from.wrapping_offset(i as isize * step).cast::<T>(), n) };
-    if n <= NARROW_MAX && step == (n * size_of::<T>()) as isize && rows * n >= LANES_NARROW {
-        // Rows without gaps are one long row, whose elements go to as many copies of the lanes as there is room for.
-        // SAFETY: by this function's contract, and as rows follow one another, `from` is valid for `rows * n` elements.
-        let all = unsafe { slice::from_raw_parts(from.cast::<T>(), rows * n) };
-        let width = LANES_NARROW / n * n;
-        let mut copies = [F::LANE; LANES_NARROW];
-        for group in all.chunks(width) {
-            for (lane, x) in copies.iter_mut().zip(group) {
-                *lane = F::step(*lane, *x);
+    let most = NARROW_ROWS * (NARROW_MAX / n.max(1)).max(1).next_power_of_two();
+    // Rounding up may have left too little room.
+    let at_once = if most * n > SHORT_LANES { most / 2 } else { most };
+    if n <= NARROW_MAX && step == (n * size_of::<T>()) as isize && rows >= at_once && n > 0 {
+        // Rows without gaps are one long row, whose elements go to copies of the lanes, as many as fill registers.
+        let from = from.cast::<T>();
+        let (width, all) = (at_once * n, rows * n);
+        let mut copies = [F::LANE; SHORT_LANES];
+        let mut at = 0;
+        while at < all {
+            let some = width.min(all - at).min(SHORT_LANES);
+            let mut i = 0;
+            while i < some {
+                // SAFETY: by this function's contract, and as rows follow one another, `from` is valid for `rows * n`
+                // elements, and `at + i` is less.
+                copies[i] = F::step(copies[i], unsafe { from.add(at + i).read() });
+                i += 1;
+            }
+            at += some;
+        }
+        let mut left = width;
+        while left > n {
+            left = (left / 2).min(SHORT_LANES / 2);
+            let mut i = 0;
+            while i < left {
+                copies[i] = F::join(copies[i], copies[i + left]);
+                i += 1;
             }
         }
-        let mut width = width;
-        while width.is_multiple_of(2 * n) {
-            width /= 2;
-            for i in 0..width {
-                copies[i] = F::join(copies[i], copies[i + width]);
-            }
-        }
-        for copy in copies[..width].chunks_exact(n) {
-            for (lane, other) in lanes.iter_mut().zip(copy) {
-                *lane = F::join(*lane, *other);
-            }
+        for i in 0..n {
+            lanes[i] = F::join(lanes[i], copies[i]);
         }
         return;
     }
