@@ -169,10 +169,8 @@ impl ElementwiseTask {
         let short = loops.inner() < RUN_MIN || loops.inner() < ROW_MIN && (0..self.operands).any(repeats);
         if by_rows && !short {
             loops.for_runs(from, to, |run| {
-                let mut operands = [std::ptr::null(); 3];
-                for i in 0..3 {
-                    operands[i] = self.sources[i].ptr.wrapping_offset(run.offsets[i]);
-                }
+                let operand = |i: usize| self.sources[i].ptr.wrapping_offset(run.offsets[i]);
+                let operands = [operand(0), operand(1), operand(2)];
                 // SAFETY: `loops` yields only runs within the sources and the result, which `run`'s contract covers.
                 unsafe { self.contiguous_run(operands, splat, self.out.add(run.at * self.out_size), run.len) };
             });

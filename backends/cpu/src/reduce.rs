@@ -4,8 +4,6 @@
 //! and the sums of blocks in f64. This is as accurate as pairwise summation, and vectorisable. The order of additions
 //! depends on shapes only, never on the number of threads.
 
-#![expect(clippy::needless_range_loop, reason = "iterators over vectors are not inlined into functions of a level")]
-
 use crate::backend::{CpuBackend, Result, compute_dtype};
 use crate::checkpoint::checkpoint;
 use crate::kernels::{Kernel, SimdLevel};
