@@ -17,8 +17,8 @@ fn scale_by_power<'g>(x: Expr<'g>, exponent: Expr<'g>) -> Expr<'g> {
     x * power * power * (exponent - third - third).exp2()
 }
 
-/// The next representable number of float16 and bfloat16, by that of float32: the numbers of a half precision are so many
-/// numbers of float32 apart, except those of float16 that are below its smallest normal number.
+/// The next representable number of float16 and bfloat16, by that of float32: neighbours are 2^13 and 2^16 numbers of
+/// float32 apart, except those of float16 that are below its smallest normal number.
 ///
 /// # Errors
 /// The first error of the expressions.

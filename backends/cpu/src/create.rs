@@ -62,8 +62,8 @@ pub struct Conversion {
     pub narrow: Option<Kernel>,
 }
 
-/// A function that makes numbers `first..first + n` of a [`Fill`]. If they are random, `first` and `n` are multiples of 4,
-/// and `n` is at most [`TILE`].
+/// A function that makes numbers `first..first + n` of a [`Fill`]. If they are random, `first` and `n` are multiples of
+/// 4, and `n` is at most [`TILE`].
 type Maker = unsafe fn(fill: Fill, first: usize, n: usize, out: *mut u8);
 
 /// Writes elements `first..last` of a tensor that starts at `out`. Element `i` becomes number `begin + i` of `fill`.

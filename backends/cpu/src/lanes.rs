@@ -375,8 +375,8 @@ mod x86 {
         }
     }
 
-    /// As [`load_sixteen_avx512`], of elements of 4 bytes; AVX2 has no masked loads of shorter ones, and those of longer
-    /// ones load few.
+    /// As [`load_sixteen_avx512`], of elements of 4 bytes; AVX2 has no masked loads of shorter ones, and those of
+    /// longer ones load few.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn load_sixteen_avx2<T: Copy>(from: *const T, count: usize, filler: T, to: *mut T) {
