@@ -1137,3 +1137,57 @@ impl CpuBackend {
         Ok(result)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sums and the largest of rows and columns of whole numbers, which are exact, at every level.
+    fn check<T: Copy + PartialEq + std::fmt::Debug>(dtype: DType, number: impl Fn(usize) -> T) {
+        for (level, n) in SimdLevel::available().into_iter().flat_map(|level| (1..=SHORT_ROW).map(move |n| (level, n)))
+        {
+            for (rows, gap) in [(1, 0), (37, 0), (37, 3)] {
+                let value = |row: usize, column: usize| (row * 7 + column * 5) % 11;
+                let elements: Vec<T> =
+                    (0..rows * (n + gap)).map(|i| number(value(i / (n + gap), i % (n + gap)))).collect();
+                let from = elements.as_ptr().cast::<u8>();
+                let step = ((n + gap) * size_of::<T>()) as isize;
+                for (op, along_row) in [(Op::Sum, true), (Op::Amax, true), (Op::Sum, false), (Op::Amax, false)] {
+                    let fold = |all: &mut dyn Iterator<Item = usize>| {
+                        if op == Op::Sum { all.sum() } else { all.max().unwrap() }
+                    };
+                    let wanted: Vec<T> = if along_row {
+                        (0..rows).map(|row| number(fold(&mut (0..n).map(|column| value(row, column))))).collect()
+                    } else {
+                        (0..n).map(|column| number(fold(&mut (0..rows).map(|row| value(row, column))))).collect()
+                    };
+                    let reducer = Reducer::of(level, op, dtype).unwrap();
+                    let (accs, lanes) = (Tile::new(), Tile::new());
+                    let mut found = vec![number(0); wanted.len()];
+                    // SAFETY: there are `rows` rows of `n` elements, `step` bytes apart; tiles have room for as many
+                    // accumulators and lanes, and `found` for the results.
+                    unsafe {
+                        (reducer.start)(accs.start(), wanted.len());
+                        if along_row {
+                            (reducer.rows)(from, step, rows, n, accs.start());
+                        } else {
+                            (reducer.start_lanes)(lanes.start(), n);
+                            (reducer.columns)(from, step, rows, n, lanes.start());
+                            (reducer.absorb)(lanes.start(), n, accs.start());
+                        }
+                        (reducer.finish)(accs.start(), wanted.len(), n, found.as_mut_ptr().cast());
+                    }
+                    assert_eq!(found, wanted, "{level:?}: {op:?} of {dtype}, {rows} rows of {n}, gaps of {gap}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn short_rows_and_few_columns_are_reduced_exactly_at_every_level() {
+        check(DType::F32, |i| i as f32);
+        check(DType::F64, |i| i as f64);
+        check(DType::I64, |i| i as i64);
+        check(DType::I16, |i| i as i16);
+    }
+}
