@@ -61,9 +61,27 @@ def _integer_sums(framework: Any) -> Callable[[], Any]:
     return lambda: x.sum(1)
 
 
-def _batch_norm(framework: Any) -> Callable[[], Any]:
+def _batch_norm(framework: Any, training: bool) -> Callable[[], Any]:
     x, ones = _normal(framework, 32, 16, 8, 8), framework.ones(16)
-    return lambda: framework.nn.functional.batch_norm(x, None, None, ones, ones, True)
+    running = (None, None) if training else (ones, ones)
+    return lambda: framework.nn.functional.batch_norm(x, *running, ones, ones, training)
+
+
+def _batched_products(framework: Any, batches: int, size: int) -> Callable[[], Any]:
+    a, b = _normal(framework, batches, size, size), _normal(framework, batches, size, size)
+    return lambda: a @ b
+
+
+def _next_numbers(framework: Any) -> Callable[[], Any]:
+    x = _normal(framework, 100_000).to(framework.bfloat16)
+    towards = x.flip(0)
+    return lambda: framework.nextafter(x, towards)
+
+
+def _complex(framework: Any, compute: Callable[[Any, Any, Any], Any]) -> Callable[[], Any]:
+    z = framework.complex(_normal(framework, 100_000), _normal(framework, 100_000) + 1)
+    other = z.flip(0)
+    return lambda: compute(framework, z, other)
 
 
 def _power(framework: Any) -> Callable[[], Any]:
@@ -116,11 +134,19 @@ def _kernels() -> Iterator[tuple[str, Callable[[Any], Callable[[], Any]], int]]:
     yield "sum of 1000 × 1000 along axis 1", lambda f: _reduced(f, (1000, 1000), 1), PASSES_OF_SMALL
     yield "sum of 1e4", lambda f: _reduced(f, (10_000,), None), PASSES_OF_SMALL
     yield "sum of 20,000 × 4 along rows", lambda f: _reduced(f, (20_000, 4), 1), PASSES_OF_SMALL
+    yield "sum of 10,000 × 10 along rows", lambda f: _reduced(f, (10_000, 10), 1), PASSES_OF_SMALL
     yield "sum of 31,250 × 32 along rows", lambda f: _reduced(f, (31_250, 32), 1), PASSES_OF_SMALL
     yield "sum of 1000 × 1000 along rows, int64", _integer_sums, PASSES_OF_SMALL
-    yield "batch norm 32 × 16 × 8 × 8", _batch_norm, PASSES_OF_SMALL
+    yield "sum of 100 × 1000 × 10 along axis 1", lambda f: _reduced(f, (100, 1000, 10), 1), PASSES_OF_SMALL
+    yield "matmul 1000 × (4 × 4 × 4), float32", lambda f: _batched_products(f, 1000, 4), PASSES_OF_SMALL
+    yield "batch norm 32 × 16 × 8 × 8", lambda f: _batch_norm(f, True), PASSES_OF_SMALL
+    yield "batch norm 32 × 16 × 8 × 8, running statistics", lambda f: _batch_norm(f, False), PASSES_OF_SMALL
     yield "power of 1e5, float64", _power, PASSES_OF_SMALL
     yield "randn of 1e5", lambda f: lambda: f.randn(100_000), PASSES_OF_SMALL
+    yield "complex64 product of 1e5", lambda f: _complex(f, lambda _, z, other: z * other), PASSES_OF_SMALL
+    yield "complex64 conjugate of 1e5", lambda f: _complex(f, lambda f, z, _: f.conj_physical(z)), PASSES_OF_SMALL
+    yield "nextafter of 1e5, bf16", _next_numbers, PASSES_OF_SMALL
+    yield "arange of 1e5", lambda f: lambda: f.arange(100_000), PASSES_OF_SMALL
     yield "linspace of 1e5", lambda f: lambda: f.linspace(0, 1, 100_000), PASSES_OF_SMALL
     for what in ("relu6", "hardsigmoid", "leaky_relu"):
         yield f"{what} of 1e5", lambda f, what=what: _activation(f, what), PASSES_OF_SMALL

@@ -17,24 +17,27 @@ fn scale_by_power<'g>(x: Expr<'g>, exponent: Expr<'g>) -> Expr<'g> {
     x * power * power * (exponent - third - third).exp2()
 }
 
-/// The next representable number of float16 and bfloat16, computed in float64.
+/// The next representable number of float16 and bfloat16, by that of float32: neighbours are 2^13 and 2^16 numbers of
+/// float32 apart, except those of float16 that are below its smallest normal number.
 ///
 /// # Errors
 /// The first error of the expressions.
 pub(crate) fn next_half<'g>(g: &'g Builder<'g>, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
     let dtype = input.dtype()?;
-    // The bits of precision, with the implicit leading one, and the smallest positive number.
-    let (digits, smallest) = if dtype == DType::F16 { (11.0, 2f64.powi(-24)) } else { (8.0, 2f64.powi(-133)) };
-    let (x, towards) = (input.to(DType::F64), other.detach().to(DType::F64));
+    let (x, towards) = (input.to(DType::F32), other.detach().to(DType::F32));
     let fixed = x.detach();
-    let way = towards.gt(fixed).to(DType::F64) - towards.lt(fixed).to(DType::F64);
-    let [mantissa, exponent] = frexp(g, fixed)?;
-    // Numbers below a power of 2 are spaced half as far apart as those above it.
-    let lower = mantissa.abs().eq(0.5) & (way * fixed).lt(0.0);
-    let step = (exponent.to(DType::F64) - digits - lower.to(DType::F64)).exp2().maximum(smallest);
-    let moved = fixed.eq(0.0).where_(x + way * smallest, x + way * step);
-    let moved = (fixed.isinf() & way.ne(0.0)).where_(-way * dtype.largest_float(), moved);
-    Ok(towards.isnan().where_(f64::NAN, moved).to(dtype))
+    let nearest = fixed.nextafter(towards) - fixed;
+    let step = if dtype == DType::F16 {
+        let size = (nearest.abs() * 2f64.powi(13)).maximum(2f64.powi(-24));
+        nearest.eq(0.0).where_(0.0, size.copysign(nearest))
+    } else {
+        nearest * 2f64.powi(16)
+    };
+    // Beside infinity the difference is infinite, too.
+    let leaves_infinity = fixed.isinf() & towards.ne(fixed) & !towards.isnan();
+    let largest = g.number(dtype.largest_float());
+    let same = fixed.eq(towards).where_(x, x + step);
+    Ok(leaves_infinity.where_(fixed.sign() * largest, same).to(dtype))
 }
 
 const RADIANS: f64 = PI / 180.0;

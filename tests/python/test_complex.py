@@ -185,6 +185,17 @@ def test_the_parts_are_views() -> None:
         assert leaf.grad.tolist() == [1 if name == "real" else 1j]
 
 
+def test_parts_of_any_strides_become_numbers() -> None:
+    re, im = np.random.default_rng(3).standard_normal((2, 40, 1026)).astype(np.float32)
+    for rows, columns in ((slice(None), slice(None)), (slice(1, 4), slice(None, None, 2)), (slice(0, 0), slice(3))):
+        wanted = re[rows, columns] + 1j * im[rows, columns]
+        parts = [gt.tensor(part)[rows, columns] for part in (re, im)]
+        np.testing.assert_array_equal(gt.complex(*parts).numpy(), wanted)
+        turned = gt.complex(parts[0].contiguous().T, gt.tensor(im.T.copy())[columns, rows])
+        np.testing.assert_array_equal(turned.numpy(), wanted.T)
+        np.testing.assert_array_equal(gt.conj_physical(turned).numpy(), wanted.T.conj())
+
+
 def test_parts_of_parts_are_written() -> None:
     z = gt.from_numpy(np.arange(12).reshape(3, 4) * (1 + 2j))
     expected = z.numpy().copy()

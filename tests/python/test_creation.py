@@ -301,3 +301,13 @@ def test_type_converts_to_a_dtype_its_name_or_a_class_of_tensors() -> None:
     assert gt.tensor([1.5]).type(gt.LongTensor).type() == "gt.LongTensor"
     with pytest.raises(TypeError, match=r"argument 'dtype' must be gt\.dtype, not _TypedTensor"):
         gt.zeros(2, dtype=gt.FloatTensor)
+
+
+def test_long_lines_are_those_of_numpy_to_the_last_number() -> None:
+    for count in (0, 1, 511, 513, 100_003):
+        np.testing.assert_array_equal(gt.arange(count).numpy(), np.arange(count))
+        np.testing.assert_array_equal(gt.arange(7, 7 - 3 * count, -3).numpy(), np.arange(7, 7 - 3 * count, -3))
+        np.testing.assert_array_equal(
+            gt.arange(0, count / 4, 0.25, dtype=gt.float64).numpy(), np.arange(count, dtype=np.float64) / 4
+        )
+        np.testing.assert_array_equal(gt.arange(count, dtype=gt.int16).numpy(), np.arange(count).astype(np.int16))

@@ -234,6 +234,25 @@ def test_the_next_number_of_half_precision() -> None:
     assert leaf.grad.tolist() == [1, 1, 1]
 
 
+def test_the_next_number_of_every_float16() -> None:
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    for towards in (np.inf, -np.inf, 0.0, 1.0, np.nan):
+        with np.errstate(all="ignore"):
+            wanted = np.nextafter(x, np.float16(towards))
+        np.testing.assert_array_equal(gt.nextafter(gt.tensor(x), gt.tensor(towards).half()).numpy(), wanted)
+
+
+def test_the_next_number_of_every_bfloat16_has_the_next_bits() -> None:
+    bits = np.arange(1 << 16, dtype=np.uint32)
+    x = (bits << 16).view(np.float32)
+    # The bits of greater numbers are greater, and those of lesser ones below zero.
+    for towards, above in ((np.inf, x >= 0), (-np.inf, x < 0)):
+        wanted = (np.where(above & (x != 0), bits + 1, bits - 1) % (1 << 16) << 16).astype(np.uint32).view(np.float32)
+        wanted = np.where(x == 0, np.copysign(np.float32(2.0**-133), towards), np.where(x == towards, x, wanted))
+        found = gt.nextafter(gt.tensor(x).bfloat16(), gt.tensor(towards).bfloat16()).float().numpy()
+        np.testing.assert_array_equal(found, np.where(np.isnan(x), np.nan, wanted))
+
+
 def test_incomplete_gammas_of_a_large_shape() -> None:
     a = np.array([9e5, 1.1e6, 1e8, 1e10, 1e14])
     x = a + np.array([-3.0, -1.0, 0.0, 1.0, 3.0])[:, None] * np.sqrt(a)

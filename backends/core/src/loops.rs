@@ -124,6 +124,10 @@ impl<const N: usize> Loops<N> {
     }
 
     /// Calls `each` with the planes, or the single runs, that make up elements `from..to`.
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "iterators over several slices are not inlined into large functions"
+    )]
     #[inline(always)]
     fn walk<const PLANES: bool>(&self, from: usize, to: usize, mut each: impl FnMut(Plane<N>)) {
         if from >= to {
@@ -137,8 +141,8 @@ impl<const N: usize> Loops<N> {
         for axis in (0..=last).rev() {
             index[axis] = rest % self.sizes[axis];
             rest /= self.sizes[axis];
-            for (offset, stride) in offsets.iter_mut().zip(&self.strides[axis]) {
-                *offset += index[axis] as isize * stride;
+            for i in 0..N {
+                offsets[i] += index[axis] as isize * self.strides[axis][i];
             }
         }
         let mut at = from;
@@ -155,22 +159,22 @@ impl<const N: usize> Loops<N> {
                 return;
             }
             // The last run ended at the end of its axis: reset that axis and advance the next outer one.
-            for (offset, stride) in offsets.iter_mut().zip(&self.strides[last]) {
-                *offset -= index[last] as isize * stride;
+            for i in 0..N {
+                offsets[i] -= index[last] as isize * self.strides[last][i];
             }
             index[last] = 0;
             let (mut axis, mut ahead) = (last, rows);
             while axis > 0 {
                 axis -= 1;
                 index[axis] += ahead;
-                for (offset, stride) in offsets.iter_mut().zip(&self.strides[axis]) {
-                    *offset += ahead as isize * stride;
+                for i in 0..N {
+                    offsets[i] += ahead as isize * self.strides[axis][i];
                 }
                 if index[axis] < self.sizes[axis] {
                     break;
                 }
-                for (offset, stride) in offsets.iter_mut().zip(&self.strides[axis]) {
-                    *offset -= index[axis] as isize * stride;
+                for i in 0..N {
+                    offsets[i] -= index[axis] as isize * self.strides[axis][i];
                 }
                 index[axis] = 0;
                 ahead = 1;

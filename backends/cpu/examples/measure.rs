@@ -219,7 +219,18 @@ fn main() -> Result<(), ExecError> {
         }
     }
 
-    for (rows, columns) in [(1000usize, 1000usize), (512, 10), (100_000, 10), (32, 256), (10, 100_000), (1, 262_144)] {
+    for (rows, columns) in [
+        (1000usize, 1000usize),
+        (512, 10),
+        (100_000, 10),
+        (32, 256),
+        (10, 100_000),
+        (1, 262_144),
+        (10_000, 10),
+        (31_250, 32),
+        (20_000, 4),
+        (10_000, 17),
+    ] {
         let x = b.random(&[rows, columns], DType::F32)?;
         let (row, column) = (b.random(&[columns], DType::F32)?, b.random(&[rows, 1], DType::F32)?);
         for (what, other) in [("row", &row), ("column", &column)] {
@@ -245,6 +256,14 @@ fn main() -> Result<(), ExecError> {
         let flat = Attrs::Shape(Shape::new(&[rows * columns]).map_err(|e| ExecError::internal(e.to_string()))?);
         if let Some(s) = b.time(&name, Op::Reshape, &[Input::Tensor(&transposed)], &flat)? {
             println!("{name:<28} {:8.1} GB/s {:10.2} us", 8.0 * (rows * columns) as f64 / s / 1e9, s * 1e6);
+        }
+    }
+
+    for dims in [[100usize, 1000, 10], [1000, 100, 10], [1000, 10, 3], [100, 1000, 32]] {
+        let x = b.random(&dims, DType::F32)?;
+        let name = format!("sum axis 1 {dims:?}");
+        if let Some(s) = b.time(&name, Op::Sum, &[Input::Tensor(&x)], &Attrs::Axes { mask: 2, keepdim: false })? {
+            println!("{name:<28} {:10.2} us", s * 1e6);
         }
     }
 

@@ -62,7 +62,8 @@ pub struct Conversion {
     pub narrow: Option<Kernel>,
 }
 
-/// A function that makes numbers `first..first + n` of a [`Fill`], where `first` and `n` are multiples of 4.
+/// A function that makes numbers `first..first + n` of a [`Fill`]. If they are random, `first` and `n` are multiples of
+/// 4, and `n` is at most [`TILE`].
 type Maker = unsafe fn(fill: Fill, first: usize, n: usize, out: *mut u8);
 
 /// Writes elements `first..last` of a tensor that starts at `out`. Element `i` becomes number `begin + i` of `fill`.
@@ -92,6 +93,11 @@ pub unsafe fn fill(
     unsafe {
         if let Fill::Same(bits, size) = fill {
             same(bits, size, out.add(first * size), last - first);
+            return;
+        }
+        let is_line = matches!(fill, Fill::Integers(..) | Fill::Steps(..));
+        if is_line && route.cast.is_none() && route.narrow.is_none() {
+            maker(fill, begin + first, last - first, out.add(first * size));
             return;
         }
         while at < last {
@@ -143,9 +149,34 @@ fn words(seed: u64, stream: u64, first: usize, out: &mut [u32]) {
 /// Makes numbers as a [`Maker`] does. It is inlined into one function for each SIMD level.
 ///
 /// # Safety
-/// `out` has room for `n` numbers, at most [`TILE`].
+/// `out` has room for `n` numbers.
 #[inline(always)]
 unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
+    match fill {
+        Fill::Integers(start, step) => {
+            for i in 0..n {
+                let number = start.wrapping_add(((first + i) as i64).wrapping_mul(step));
+                // SAFETY: `i < n`, and `out` has room for `n` integers of 8 bytes.
+                unsafe { out.cast::<i64>().add(i).write(number) };
+            }
+        }
+        Fill::Steps(start, step) => {
+            for i in 0..n {
+                // SAFETY: `i < n`, and `out` has room for `n` numbers of 8 bytes.
+                unsafe { out.cast::<f64>().add(i).write(start + (first + i) as i64 as f64 * step) };
+            }
+        }
+        // SAFETY: the contract is the same.
+        _ => unsafe { random(fill, first, n, out) },
+    }
+}
+
+/// Makes random numbers as a [`Maker`] does.
+///
+/// # Safety
+/// `out` has room for `n` numbers, at most [`TILE`].
+#[inline(always)]
+unsafe fn random(fill: Fill, first: usize, n: usize, out: *mut u8) {
     let mut tile = [0u32; 2 * TILE];
     // SAFETY: `out` has room for `n` numbers of 4 or 8 bytes, which are zeroed first, and any bits are valid numbers.
     let (ints, floats, wide) = unsafe {
@@ -159,18 +190,7 @@ unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
         )
     };
     match fill {
-        Fill::Same(..) => (),
-        Fill::Integers(start, step) => {
-            for i in 0..n {
-                // SAFETY: `i < n`, and `out` has room for `n` integers of 8 bytes.
-                unsafe { ints.cast::<i64>().add(i).write(start.wrapping_add(((first + i) as i64).wrapping_mul(step))) };
-            }
-        }
-        Fill::Steps(start, step) => {
-            for (i, x) in wide.iter_mut().enumerate() {
-                *x = start + (first + i) as i64 as f64 * step;
-            }
-        }
+        Fill::Same(..) | Fill::Integers(..) | Fill::Steps(..) => (),
         Fill::Rand(seed, stream, bits) => {
             words(seed, stream, first, &mut tile[..n]);
             let unit = f32::from_bits((127 - bits) << 23);

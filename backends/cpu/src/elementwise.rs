@@ -26,6 +26,9 @@ const STREAM_WEIGHT_MAX: usize = 2;
 pub const STREAM_BYTES_MIN: usize = 32 << 20;
 /// A result takes over an operand's memory only if that is at most this many times what the result needs.
 pub const IN_PLACE_WASTE_MAX: usize = 2;
+/// A result of at most this many bytes does not take over the memory of an operand beside a broadcast one: both stay in
+/// L2.
+const CACHED_BYTES_MAX: usize = 1 << 20;
 /// Transposed operands with fewer elements are read in place rather than copied.
 const TRANSPOSED_ELEMENTS_MIN: usize = 4 << 10;
 /// The estimated time of an element, in picoseconds: a fixed part for loads and stores, and a part for each operation.
@@ -166,7 +169,8 @@ impl ElementwiseTask {
         let short = loops.inner() < RUN_MIN || loops.inner() < ROW_MIN && (0..self.operands).any(repeats);
         if by_rows && !short {
             loops.for_runs(from, to, |run| {
-                let operands = std::array::from_fn(|i| self.sources[i].ptr.wrapping_offset(run.offsets[i]));
+                let operand = |i: usize| self.sources[i].ptr.wrapping_offset(run.offsets[i]);
+                let operands = [operand(0), operand(1), operand(2)];
                 // SAFETY: `loops` yields only runs within the sources and the result, which `run`'s contract covers.
                 unsafe { self.contiguous_run(operands, splat, self.out.add(run.at * self.out_size), run.len) };
             });
@@ -439,8 +443,10 @@ impl CpuBackend {
         if any_strided && inputs.iter().any(|input| matches!(input, Input::Tensor(t) if is_transposed(t, &out.shape))) {
             return self.map_transposed(map, inputs, out, last_use);
         }
-        let reused =
-            in_place.filter(|t| t.buffer.capacity_bytes() <= IN_PLACE_WASTE_MAX * out.bytes().max(ALIGN_BYTES));
+        // Runs of broadcast operands that take over memory are computed in a tile and copied, each by itself.
+        let small = any_strided && out.bytes() <= CACHED_BYTES_MAX;
+        let fits = |t: &&CpuTensor| t.buffer.capacity_bytes() <= IN_PLACE_WASTE_MAX * out.bytes().max(ALIGN_BYTES);
+        let reused = in_place.filter(|t| !small && fits(t));
         let result = match reused {
             Some(t) => {
                 self.pool.watch.keep_going();

@@ -163,9 +163,9 @@ impl<R: Real> Lanes<R> for Plain<R> {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use crate::lanes::{LANES, Lanes, QUARTER};
+    use crate::lanes::{LANES, Lanes, QUARTER, load_one_by_one};
     use std::arch::x86_64::*;
-    use std::mem::transmute;
+    use std::mem::{transmute, transmute_copy};
     use std::ops::{Add, Mul, Sub};
 
     /// Defines a type of [`LANES`] numbers in registers, given its name, the number and register types, the indices of
@@ -342,31 +342,109 @@ mod x86 {
     _mm512_set1_ps, _mm512_mask_loadu_ps, _mm512_mask_storeu_ps, _mm512_mask_blend_ps }
     masked! { load_first_f64 store_first_f64 first_f64, f64, [__m512d; [0, 1, 2, 3, 4, 5, 6, 7]], u8,
     _mm512_set1_pd, _mm512_mask_loadu_pd, _mm512_mask_storeu_pd, _mm512_mask_blend_pd }
+
+    /// [`Registers::load_sixteen`](crate::lanes::Registers::load_sixteen) by loads that leave out masked elements.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    pub unsafe fn load_sixteen_avx512<T: Copy>(from: *const T, count: usize, filler: T, to: *mut T) {
+        let mask = ((1u32 << count) - 1) as u16;
+        // SAFETY: the mask has bits for the first `count` elements only, which `from` points to; there is room for 16
+        // at `to`. A value of type `T` has as many bytes as the integer that its bits become.
+        unsafe {
+            match size_of::<T>() {
+                1 => {
+                    let filler = _mm_set1_epi8(transmute_copy(&filler));
+                    _mm_storeu_si128(to.cast(), _mm_mask_loadu_epi8(filler, mask, from.cast()));
+                }
+                2 => {
+                    let filler = _mm256_set1_epi16(transmute_copy(&filler));
+                    _mm256_storeu_si256(to.cast(), _mm256_mask_loadu_epi16(filler, mask, from.cast()));
+                }
+                4 => {
+                    let filler = _mm512_set1_epi32(transmute_copy(&filler));
+                    _mm512_storeu_si512(to.cast(), _mm512_mask_loadu_epi32(filler, mask, from.cast()));
+                }
+                _ => {
+                    let filler = _mm512_set1_epi64(transmute_copy(&filler));
+                    let (low, high) = (mask as u8, (mask >> 8) as u8);
+                    _mm512_storeu_si512(to.cast(), _mm512_mask_loadu_epi64(filler, low, from.cast()));
+                    let (from, to) = (from.wrapping_add(8), to.wrapping_add(8));
+                    _mm512_storeu_si512(to.cast(), _mm512_mask_loadu_epi64(filler, high, from.cast()));
+                }
+            }
+        }
+    }
+
+    /// As [`load_sixteen_avx512`], of elements of 4 bytes; AVX2 has no masked loads of shorter ones, and those of
+    /// longer ones load few.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    pub unsafe fn load_sixteen_avx2<T: Copy>(from: *const T, count: usize, filler: T, to: *mut T) {
+        if size_of::<T>() != 4 {
+            // SAFETY: the contract is the same.
+            return unsafe { load_one_by_one(from, count, filler, to) };
+        }
+        // SAFETY: the masks have bits for the first `count` elements only, which `from` points to; there is room for 16
+        // at `to`. A value of type `T` has as many bytes as the integer that its bits become.
+        unsafe {
+            let filler = _mm256_set1_epi32(transmute_copy(&filler));
+            let end = _mm256_set1_epi32(count as i32);
+            for first in [0, 8] {
+                let places = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(first));
+                let mask = _mm256_cmpgt_epi32(end, places);
+                let loaded = _mm256_maskload_epi32(from.wrapping_add(first as usize).cast(), mask);
+                _mm256_storeu_si256(to.wrapping_add(first as usize).cast(), _mm256_blendv_epi8(filler, loaded, mask));
+            }
+        }
+    }
 }
 
 /// A [`SimdLevel`](crate::kernels::SimdLevel) as a type.
 pub trait Registers {
     /// The level's lanes of a number type.
     type Of<R: Vectors>: Lanes<R>;
+
+    /// Copies `count` elements, at most 16, and fills the rest of 16 with `filler`.
+    ///
+    /// # Safety
+    /// The CPU has the level, and the caller was compiled for it. `from` is valid for `count` elements, of 1, 2, 4 or 8
+    /// bytes, and `to` for 16, which do not overlap them.
+    unsafe fn load_sixteen<T: Copy>(from: *const T, count: usize, filler: T, to: *mut T);
+}
+
+/// # Safety
+/// Same as for [`Registers::load_sixteen`].
+#[inline(always)]
+unsafe fn load_one_by_one<T: Copy>(from: *const T, count: usize, filler: T, to: *mut T) {
+    for i in 0..16 {
+        // SAFETY: `from` is read only below `count`, and there is room for 16 elements at `to`, by this function's
+        // contract.
+        unsafe { to.add(i).write(if i < count { from.add(i).read() } else { filler }) };
+    }
 }
 
 macro_rules! levels {
-    ($($(#[$when:meta])* $level:ident;)*) => {$(
+    ($($(#[$when:meta])* $level:ident $load_sixteen:path;)*) => {$(
         /// The type for the [`SimdLevel`](crate::kernels::SimdLevel) of the same name.
         $(#[$when])*
         pub struct $level;
         $(#[$when])*
         impl Registers for $level {
             type Of<R: Vectors> = R::$level;
+            #[inline(always)]
+            unsafe fn load_sixteen<T: Copy>(from: *const T, count: usize, filler: T, to: *mut T) {
+                // SAFETY: the contract is the same.
+                unsafe { $load_sixteen(from, count, filler, to) }
+            }
         }
     )*};
 }
 levels! {
-    Baseline;
+    Baseline load_one_by_one;
     #[cfg(target_arch = "x86_64")]
-    Avx2;
+    Avx2 x86::load_sixteen_avx2;
     #[cfg(target_arch = "x86_64")]
-    Avx512;
+    Avx512 x86::load_sixteen_avx512;
 }
 
 macro_rules! vectors {

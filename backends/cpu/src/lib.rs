@@ -12,8 +12,8 @@
 //! | `conv`, `pooling` | windows: convolutions over the inner loops of `register_tiles`, pooling |
 //! | `create`, `movement` | creation and random numbers; views, slices and concatenation |
 //!
-//! Below them lie `backend` (the state they share), `strided` (copies between strides), `lanes` (vector registers),
-//! `tile` (scratch buffers in L1), `thread_pool`, `checkpoint` (cancellation of long loops),
+//! Below them lie `backend` (the state they share), `strided` and `pairs` (copies between strides), `lanes` (vector
+//! registers), `tile` (scratch buffers in L1), `thread_pool`, `checkpoint` (cancellation of long loops),
 //! `memory` (the caching allocator) and `space` (an allocator over a shared segment, for tensors that other processes
 //! read).
 
@@ -38,6 +38,7 @@ mod matmul_half;
 mod matmul_small;
 mod memory;
 mod movement;
+mod pairs;
 mod pooling;
 mod reduce;
 mod register_tiles;

@@ -20,6 +20,8 @@ use std::sync::OnceLock;
 /// Multiply-adds of one thread per nanosecond, of floats, and of integers for each byte of a vector of them.
 const FLOATS_PER_NS: usize = 64;
 const INTEGER_BYTES_PER_NS: usize = 192;
+/// The time that a product takes beside its multiply-adds, in nanoseconds.
+const PRODUCT_NS: usize = 25;
 /// Products with fewer rows read a transposed right operand in place, since they read it only once.
 const TRANSPOSED_ROWS_MIN: usize = 4;
 /// A product of at most this many rows with a transposed right operand of at most this many bytes, which stays in L2,
@@ -88,13 +90,14 @@ impl BatchedMatmul<'_> {
         let threads = pool.threads();
         let rate =
             if dtype.is_float() { FLOATS_PER_NS } else { INTEGER_BYTES_PER_NS / dtype.size().max(PACKED_BYTES_MIN) };
-        if !pool.pays(products.saturating_mul(batches) / rate) {
+        let work_ns = (products.saturating_mul(batches) / rate).saturating_add(batches.saturating_mul(PRODUCT_NS));
+        if !pool.pays(work_ns) {
             (0..batches).for_each(|i| one(m, n, (self.matrices)(i)));
             return Ok(());
         }
         if batches >= 2 * threads {
             // Each batch writes its own result. Small ones are computed several at a time.
-            let at_once = batches.div_ceil(pool.chunks(products.saturating_mul(batches) / rate));
+            let at_once = batches.div_ceil(pool.chunks(work_ns));
             return pool.run(batches.div_ceil(at_once), &|chunk| {
                 let batches = chunk * at_once..((chunk + 1) * at_once).min(batches);
                 batches.for_each(|i| one(m, n, (self.matrices)(i)));

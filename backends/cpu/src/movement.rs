@@ -1,9 +1,11 @@
 //! Movement ops: views of the same buffer, slice scatter and concatenation.
 
 use crate::backend::{CpuBackend, Inputs, Result, tensor};
-use crate::strided::{SharedPtr, copy, in_chunks, interleave};
+use crate::pairs::interleave;
+use crate::strided::{SharedPtr, copy, copy_to_dense, in_chunks};
 use crate::tensor::CpuTensor;
-use gt_backend::{Input, scalar_bits};
+use crate::tile::{TILE, Tile};
+use gt_backend::{Input, Loops, scalar_bits};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Meta, Op, RANK_MAX};
 
@@ -49,18 +51,34 @@ impl CpuBackend {
         let result = self.new_tensor(out)?;
         if let [Input::Tensor(a), Input::Tensor(b)] = inputs
             && axis + 1 == out.shape.rank()
-            && [a, b].iter().all(|t| t.contiguous && t.meta.shape.dims()[axis] == 1)
+            && [a, b].iter().all(|t| t.meta.shape.dims()[axis] == 1)
+            && out.shape.numel() > 0
             && matches!(out.dtype.size(), 4 | 8)
         {
-            // The parts of complex numbers.
+            // The parts of complex numbers. Those that are not contiguous are gathered a tile at a time.
             let size = out.dtype.size();
-            let [to, a, b] = [result.ptr(), a.ptr(), b.ptr()].map(SharedPtr::new);
+            let to = SharedPtr::new(result.ptr());
+            let parts =
+                [a, b].map(|t| (SharedPtr::new(t.ptr()), t.contiguous, Loops::new(&t.meta.shape, [&t.strides])));
             in_chunks(&mut self.pool, out.shape.numel() / 2, 2 * size, |first, last| {
-                // SAFETY: both operands have half as many elements as the result, which was just allocated; each chunk
-                // writes its own pairs.
-                unsafe {
-                    let from = [a, b].map(|from| from.get().add(first * size).cast_const());
-                    interleave(to.get().add(2 * first * size), from, last - first, size);
+                let tiles = [Tile::new(), Tile::new()];
+                for at in (first..last).step_by(TILE) {
+                    let n = TILE.min(last - at);
+                    let mut from = [std::ptr::null(); 2];
+                    for (i, (part, contiguous, loops)) in parts.iter().enumerate() {
+                        // SAFETY: the operand has elements `at..at + n`, for which a tile has room.
+                        from[i] = unsafe {
+                            if *contiguous {
+                                part.get().add(at * size).cast_const()
+                            } else {
+                                copy_to_dense(tiles[i].start(), loops, 0, part.get(), (at, at + n), size);
+                                tiles[i].start().cast_const()
+                            }
+                        };
+                    }
+                    // SAFETY: both operands have half as many elements as the result, which was just allocated; each
+                    // chunk writes its own pairs.
+                    unsafe { interleave(to.get().add(2 * at * size), from, n, size) };
                 }
             })?;
             return Ok(result);

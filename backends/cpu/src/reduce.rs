@@ -4,8 +4,6 @@
 //! and the sums of blocks in f64. This is as accurate as pairwise summation, and vectorisable. The order of additions
 //! depends on shapes only, never on the number of threads.
 
-#![expect(clippy::needless_range_loop, reason = "iterators over vectors are not inlined into functions of a level")]
-
 use crate::backend::{CpuBackend, Result, compute_dtype};
 use crate::checkpoint::checkpoint;
 use crate::kernels::{Kernel, SimdLevel};
@@ -41,10 +39,9 @@ const BLOCK_ROWS: usize = 256;
 const ROWS_AT_ONCE: usize = 4;
 /// Results of at most so many elements are reduced several at a time.
 const TOGETHER_MAX: usize = 512;
-/// The columns, at most, of a matrix whose rows are added to several copies of the lanes.
+/// The columns, at most, of a matrix whose rows are added to several copies of the lanes: to so many, or a multiple.
 const NARROW_MAX: usize = 16;
-/// The room for these copies.
-const LANES_NARROW: usize = 64;
+const NARROW_ROWS: usize = 16;
 /// Shorter runs are copied together before they are reduced.
 const RUN_MIN: usize = 16;
 /// The number of elements of one result that one thread reduces by itself. The order of additions depends on it.
@@ -67,6 +64,8 @@ trait Fold<T: Copy> {
     type Out: Copy;
     const LANE: Self::Lane;
     const ACC: Self::Acc;
+    /// An element that changes no lane.
+    const FILLER: T;
     fn step(lane: Self::Lane, x: T) -> Self::Lane;
     fn join(a: Self::Lane, b: Self::Lane) -> Self::Lane;
     fn absorb(acc: Self::Acc, lane: Self::Lane) -> Self::Acc;
@@ -106,6 +105,7 @@ macro_rules! float_folds {
             type Out = $t;
             const LANE: $t = 0.0;
             const ACC: f64 = 0.0;
+            const FILLER: $t = 0.0;
             #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
                 lane + x
@@ -140,6 +140,7 @@ macro_rules! float_folds {
             type Out = $t;
             const LANE: $t = 0.0;
             const ACC: f64 = 0.0;
+            const FILLER: $t = 0.0;
             #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
                 lane + x
@@ -174,6 +175,7 @@ macro_rules! float_folds {
             type Out = $t;
             const LANE: $t = 0.0;
             const ACC: f64 = 0.0;
+            const FILLER: $t = 0.0;
             #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
                 lane + x * x
@@ -209,6 +211,7 @@ macro_rules! float_folds {
             type Out = $t;
             const LANE: f64 = 1.0;
             const ACC: f64 = 1.0;
+            const FILLER: $t = 1.0;
             #[inline(always)]
             fn step(lane: f64, x: $t) -> f64 {
                 lane * x as f64
@@ -232,8 +235,8 @@ macro_rules! float_folds {
         }
         float_folds!(extreme Max, $t, maximum larger, -<$t>::INFINITY, >);
         float_folds!(extreme Min, $t, minimum smaller, <$t>::INFINITY, <);
-        float_folds!(truth Any, $t, 0, |);
-        float_folds!(truth All, $t, 1, &);
+        float_folds!(truth Any, $t, 0, <$t>::ZERO, |);
+        float_folds!(truth All, $t, 1, <$t>::ONE, &);
     };
     (extreme $name:ident, $t:ty, $f:ident $beyond:ident, $start:expr, $beats:tt) => {
         impl Fold<$t> for $name {
@@ -242,6 +245,7 @@ macro_rules! float_folds {
             type Out = $t;
             const LANE: $t = $start;
             const ACC: $t = $start;
+            const FILLER: $t = $start;
             #[inline(always)]
             fn step(lane: $t, x: $t) -> $t {
                 // A NaN replaces any number, and nothing replaces it.
@@ -272,13 +276,14 @@ macro_rules! float_folds {
             }
         }
     };
-    (truth $name:ident, $t:ty, $start:expr, $op:tt) => {
+    (truth $name:ident, $t:ty, $start:expr, $filler:expr, $op:tt) => {
         impl Fold<$t> for $name {
             type Lane = u8;
             type Acc = u8;
             type Out = u8;
             const LANE: u8 = $start;
             const ACC: u8 = $start;
+            const FILLER: $t = $filler;
             #[inline(always)]
             fn step(lane: u8, x: $t) -> u8 {
                 lane $op (x != <$t>::ZERO) as u8
@@ -311,8 +316,8 @@ macro_rules! int_folds {
         int_folds!(one Prod, $t, <$t as Int>::ONE, wrapping_mul);
         int_folds!(one Max, $t, $low, imax);
         int_folds!(one Min, $t, $high, imin);
-        float_folds!(truth Any, $t, 0, |);
-        float_folds!(truth All, $t, 1, &);
+        float_folds!(truth Any, $t, 0, <$t>::ZERO, |);
+        float_folds!(truth All, $t, 1, <$t>::ONE, &);
     )*};
     (one $name:ident, $t:ty, $start:expr, $f:ident) => {
         impl Fold<$t> for $name {
@@ -321,6 +326,7 @@ macro_rules! int_folds {
             type Out = $t;
             const LANE: $t = $start;
             const ACC: $t = $start;
+            const FILLER: $t = $start;
             #[inline(always)]
             unsafe fn gather<L: Registers>(block: &[$t]) -> $t {
                 // The order does not matter for integers, so the compiler chooses the lanes.
@@ -415,12 +421,14 @@ fn gather<T: Copy, F: Fold<T>, const N: usize>(block: &[T]) -> F::Lane {
     lanes[0]
 }
 
-/// Joins each two neighbours of the first `2 * LEFT` lanes. Loops of a fixed length over indices, here and in
-/// [`short_rows`], since the compiler inlines no iterators into functions of this size.
+/// Joins each two neighbours of the first `2 * left` lanes. A loop over indices, as others here, since the compiler
+/// inlines no iterators into functions of this size; of a length that the compiler does not know, since it would
+/// otherwise unroll a short one before it vectorises it.
 #[inline(always)]
-fn halve<T: Copy, F: Fold<T>, const LEFT: usize>(from: &[F::Lane; SHORT_LANES], to: &mut [F::Lane; SHORT_LANES]) {
+fn halve<T: Copy, F: Fold<T>>(from: &[F::Lane; SHORT_LANES], to: &mut [F::Lane; SHORT_LANES], left: usize) {
+    let left = left.min(SHORT_LANES / 2);
     let mut i = 0;
-    while i < LEFT {
+    while i < left {
         to[i] = F::join(from[2 * i], from[2 * i + 1]);
         i += 1;
     }
@@ -431,89 +439,81 @@ fn halve<T: Copy, F: Fold<T>, const LEFT: usize>(from: &[F::Lane; SHORT_LANES], 
 /// lanes of several rows are joined together.
 ///
 /// # Safety
-/// `from` is valid for these rows, and `accs` for as many accumulators.
+/// `from` is valid for these rows, and `accs` for as many accumulators. The CPU has the level `L`, and the caller was
+/// compiled for it.
 #[inline(always)]
-unsafe fn short_rows<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize, n: usize, accs: *mut u8) {
-    let follow = step == (n * size_of::<T>()) as isize;
+unsafe fn short_rows<T: Copy, F: Fold<T>, L: Registers>(
+    from: *const u8,
+    step: isize,
+    rows: usize,
+    n: usize,
+    accs: *mut u8,
+) {
     // Rows without gaps of so many elements are read as one long row.
-    let packed = follow && n.is_power_of_two() && n <= SHORT_WIDTH;
+    let packed = step == (n * size_of::<T>()) as isize && n.is_power_of_two() && n <= SHORT_WIDTH;
     let width = if packed { n } else { SHORT_WIDTH };
     let rows_a_group = SHORT_LANES / width;
+    let mut elements = [F::FILLER; SHORT_LANES];
     let (mut lanes, mut halves) = ([F::LANE; SHORT_LANES], [F::LANE; SHORT_LANES]);
     let mut done = 0;
     while done < rows {
         let some = rows_a_group.min(rows - done);
-        let first = from.wrapping_offset(done as isize * step).cast::<T>();
-        // SAFETY: reads are within the rows that `from` is valid for: within row `done + i`, which is one of them, or,
-        // where rows follow one another, before the end of the last one. Writes are to the accumulators of these rows.
-        unsafe {
-            if packed && some == rows_a_group {
-                let mut i = 0;
-                while i < SHORT_LANES {
-                    lanes[i] = F::step(F::LANE, first.add(i).read());
-                    i += 1;
+        let first = from.wrapping_offset(done as isize * step);
+        let whole = if packed { 0 } else { n / SHORT_WIDTH * SHORT_WIDTH };
+        let mut i = 0;
+        while whole > 0 && i < some {
+            let row = first.wrapping_offset(i as isize * step).cast::<T>();
+            let mut own = [F::LANE; SHORT_WIDTH];
+            let mut at = 0;
+            while at < whole {
+                let mut j = 0;
+                while j < SHORT_WIDTH {
+                    // SAFETY: `at + j < whole`, which is at most `n`, and row `done + i` is one of `rows`.
+                    own[j] = F::step(own[j], unsafe { row.add(at + j).read() });
+                    j += 1;
                 }
-            } else if packed {
-                for i in 0..some * n {
-                    lanes[i] = F::step(F::LANE, first.add(i).read());
-                }
-            } else {
-                let mut i = 0;
-                while i < some {
-                    let row = first.wrapping_byte_offset(i as isize * step);
-                    let mut own = [F::LANE; SHORT_WIDTH];
-                    let mut at = 0;
-                    while at + SHORT_WIDTH <= n {
-                        let mut j = 0;
-                        while j < SHORT_WIDTH {
-                            own[j] = F::step(own[j], row.add(at + j).read());
-                            j += 1;
-                        }
-                        at += SHORT_WIDTH;
-                    }
-                    let left = n - at;
-                    if left > 0 && follow && (done + i) * n + at + SHORT_WIDTH <= rows * n {
-                        let mut j = 0;
-                        while j < SHORT_WIDTH {
-                            let next = F::step(own[j], row.add(at + j).read());
-                            own[j] = if j < left { next } else { own[j] };
-                            j += 1;
-                        }
-                    } else {
-                        let mut j = 0;
-                        while j < left {
-                            own[j] = F::step(own[j], row.add(at + j).read());
-                            j += 1;
-                        }
-                    }
-                    let mut j = 0;
-                    while j < SHORT_WIDTH {
-                        lanes[i * SHORT_WIDTH + j] = own[j];
-                        j += 1;
-                    }
-                    i += 1;
-                }
+                at += SHORT_WIDTH;
             }
-            if width > 1 {
-                halve::<T, F, { SHORT_LANES / 2 }>(&lanes, &mut halves);
+            let mut j = 0;
+            while j < SHORT_WIDTH {
+                lanes[i * SHORT_WIDTH + j] = own[j];
+                j += 1;
             }
-            if width > 2 {
-                halve::<T, F, { SHORT_LANES / 4 }>(&halves, &mut lanes);
-            }
-            if width > 4 {
-                halve::<T, F, { SHORT_LANES / 8 }>(&lanes, &mut halves);
-            }
-            if width > 8 {
-                halve::<T, F, { SHORT_LANES / 16 }>(&halves, &mut lanes);
-            }
-            let results = if matches!(width, 2 | 8) { &halves } else { &lanes };
-            let accs = accs.cast::<F::Acc>().add(done);
+            i += 1;
+        }
+        // The rest of each row, or of the elements of all rows where these are one long row.
+        let rest = if packed { some * n } else { n - whole };
+        if rest > 0 {
+            let parts = if packed { rest.div_ceil(SHORT_WIDTH) } else { some };
+            let part_step = if packed { (SHORT_WIDTH * size_of::<T>()) as isize } else { step };
             let mut i = 0;
-            while i < some {
-                accs.add(i).write(F::absorb(accs.add(i).read(), results[i]));
+            while i < parts {
+                let left = if packed { rest - i * SHORT_WIDTH } else { rest };
+                let part = first.wrapping_offset(i as isize * part_step).cast::<T>().wrapping_add(whole);
+                // SAFETY: the elements lie within row `done + i`, or within the long row; `i` is less than
+                // `SHORT_LANES / SHORT_WIDTH`. The CPU has the level.
+                unsafe {
+                    let to = elements.as_mut_ptr().add(i * SHORT_WIDTH);
+                    L::load_sixteen(part, left.min(SHORT_WIDTH), F::FILLER, to);
+                }
+                i += 1;
+            }
+            let mut i = 0;
+            while i < SHORT_LANES {
+                lanes[i] = F::step(if whole == 0 { F::LANE } else { lanes[i] }, elements[i]);
                 i += 1;
             }
         }
+        let (mut results, mut others) = (&mut lanes, &mut halves);
+        let mut left = width;
+        while left > 1 {
+            left /= 2;
+            // Whole registers: lanes beyond these rows hold fillers or results of earlier rows.
+            halve::<T, F>(results, others, (some * left).next_multiple_of(SHORT_WIDTH));
+            (results, others) = (others, results);
+        }
+        // SAFETY: `done + some` is at most `rows`, the number of accumulators, which the lanes do not overlap.
+        unsafe { absorb::<T, F>(results.as_ptr().cast(), some, accs.add(done * size_of::<F::Acc>())) };
         done += some;
     }
 }
@@ -526,28 +526,37 @@ unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize
     let lanes = unsafe { slice::from_raw_parts_mut(lanes.cast::<F::Lane>(), n) };
     // SAFETY: callers pass rows below `rows`, each of which has `n` elements.
     let row = |i: usize| unsafe { slice::from_raw_parts(from.wrapping_offset(i as isize * step).cast::<T>(), n) };
-    if n <= NARROW_MAX && step == (n * size_of::<T>()) as isize && rows * n >= LANES_NARROW {
-        // Rows without gaps are one long row, whose elements go to as many copies of the lanes as there is room for.
-        // SAFETY: by this function's contract, and as rows follow one another, `from` is valid for `rows * n` elements.
-        let all = unsafe { slice::from_raw_parts(from.cast::<T>(), rows * n) };
-        let width = LANES_NARROW / n * n;
-        let mut copies = [F::LANE; LANES_NARROW];
-        for group in all.chunks(width) {
-            for (lane, x) in copies.iter_mut().zip(group) {
-                *lane = F::step(*lane, *x);
+    let most = NARROW_ROWS * (NARROW_MAX / n.max(1)).max(1).next_power_of_two();
+    // Rounding up may have left too little room.
+    let at_once = if most * n > SHORT_LANES { most / 2 } else { most };
+    if n <= NARROW_MAX && step == (n * size_of::<T>()) as isize && rows >= at_once && n > 0 {
+        // Rows without gaps are one long row, whose elements go to copies of the lanes, as many as fill registers.
+        let from = from.cast::<T>();
+        let (width, all) = (at_once * n, rows * n);
+        let mut copies = [F::LANE; SHORT_LANES];
+        let mut at = 0;
+        while at < all {
+            let some = width.min(all - at).min(SHORT_LANES);
+            let mut i = 0;
+            while i < some {
+                // SAFETY: by this function's contract, and as rows follow one another, `from` is valid for `rows * n`
+                // elements, and `at + i` is less.
+                copies[i] = F::step(copies[i], unsafe { from.add(at + i).read() });
+                i += 1;
+            }
+            at += some;
+        }
+        let mut left = width;
+        while left > n {
+            left = (left / 2).min(SHORT_LANES / 2);
+            let mut i = 0;
+            while i < left {
+                copies[i] = F::join(copies[i], copies[i + left]);
+                i += 1;
             }
         }
-        let mut width = width;
-        while width.is_multiple_of(2 * n) {
-            width /= 2;
-            for i in 0..width {
-                copies[i] = F::join(copies[i], copies[i + width]);
-            }
-        }
-        for copy in copies[..width].chunks_exact(n) {
-            for (lane, other) in lanes.iter_mut().zip(copy) {
-                *lane = F::join(*lane, *other);
-            }
+        for i in 0..n {
+            lanes[i] = F::join(lanes[i], copies[i]);
         }
         return;
     }
@@ -576,8 +585,8 @@ unsafe fn absorb<T: Copy, F: Fold<T>>(lanes: *const u8, n: usize, accs: *mut u8)
     let (lanes, accs) = unsafe {
         (slice::from_raw_parts(lanes.cast::<F::Lane>(), n), slice::from_raw_parts_mut(accs.cast::<F::Acc>(), n))
     };
-    for (acc, lane) in accs.iter_mut().zip(lanes) {
-        *acc = F::absorb(*acc, *lane);
+    for i in 0..n {
+        accs[i] = F::absorb(accs[i], lanes[i]);
     }
 }
 
@@ -634,7 +643,7 @@ macro_rules! level {
                 if n <= SHORT_ROW {
                     // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that
                     // of `short_rows`.
-                    unsafe { crate::reduce::short_rows::<T, F>(from, step, rows, n, accs) };
+                    unsafe { crate::reduce::short_rows::<T, F, lanes::$level>(from, step, rows, n, accs) };
                     return;
                 }
                 for i in 0..rows {
@@ -1126,5 +1135,59 @@ impl CpuBackend {
         // SAFETY: the axes are the tensor's, and `result` was just allocated with one element for each kept position.
         unsafe { reduction.run(&mut self.pool)? };
         Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sums and the largest of rows and columns of whole numbers, which are exact, at every level.
+    fn check<T: Copy + PartialEq + std::fmt::Debug>(dtype: DType, number: impl Fn(usize) -> T) {
+        for (level, n) in SimdLevel::available().into_iter().flat_map(|level| (1..=SHORT_ROW).map(move |n| (level, n)))
+        {
+            for (rows, gap) in [(1, 0), (37, 0), (37, 3)] {
+                let value = |row: usize, column: usize| (row * 7 + column * 5) % 11;
+                let elements: Vec<T> =
+                    (0..rows * (n + gap)).map(|i| number(value(i / (n + gap), i % (n + gap)))).collect();
+                let from = elements.as_ptr().cast::<u8>();
+                let step = ((n + gap) * size_of::<T>()) as isize;
+                for (op, along_row) in [(Op::Sum, true), (Op::Amax, true), (Op::Sum, false), (Op::Amax, false)] {
+                    let fold = |all: &mut dyn Iterator<Item = usize>| {
+                        if op == Op::Sum { all.sum() } else { all.max().unwrap() }
+                    };
+                    let wanted: Vec<T> = if along_row {
+                        (0..rows).map(|row| number(fold(&mut (0..n).map(|column| value(row, column))))).collect()
+                    } else {
+                        (0..n).map(|column| number(fold(&mut (0..rows).map(|row| value(row, column))))).collect()
+                    };
+                    let reducer = Reducer::of(level, op, dtype).unwrap();
+                    let (accs, lanes) = (Tile::new(), Tile::new());
+                    let mut found = vec![number(0); wanted.len()];
+                    // SAFETY: there are `rows` rows of `n` elements, `step` bytes apart; tiles have room for as many
+                    // accumulators and lanes, and `found` for the results.
+                    unsafe {
+                        (reducer.start)(accs.start(), wanted.len());
+                        if along_row {
+                            (reducer.rows)(from, step, rows, n, accs.start());
+                        } else {
+                            (reducer.start_lanes)(lanes.start(), n);
+                            (reducer.columns)(from, step, rows, n, lanes.start());
+                            (reducer.absorb)(lanes.start(), n, accs.start());
+                        }
+                        (reducer.finish)(accs.start(), wanted.len(), n, found.as_mut_ptr().cast());
+                    }
+                    assert_eq!(found, wanted, "{level:?}: {op:?} of {dtype}, {rows} rows of {n}, gaps of {gap}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn short_rows_and_few_columns_are_reduced_exactly_at_every_level() {
+        check(DType::F32, |i| i as f32);
+        check(DType::F64, |i| i as f64);
+        check(DType::I64, |i| i as i64);
+        check(DType::I16, |i| i as i16);
     }
 }

@@ -1,6 +1,7 @@
 //! Matrices in memory; copies between memory of different strides, transposes, and non-temporal copies.
 
 use crate::checkpoint::Pace;
+use crate::pairs::every_second;
 use crate::thread_pool::ThreadPool;
 use crate::tile::TILE;
 use gt_backend::ExecError;
@@ -99,11 +100,9 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
                     to.add(i).write(value);
                 }
             } else if to_step == 1 && from_step == 2 {
-                // The compiler vectorises steps that it knows: the parts of complex numbers, and reversed elements.
-                for i in 0..n {
-                    to.add(i).write(from.add(2 * i).read());
-                }
+                every_second(to, from, n);
             } else if to_step == 1 && from_step == -1 {
+                // The compiler vectorises a step that it knows.
                 for i in 0..n {
                     to.add(i).write(from.sub(i).read());
                 }
@@ -139,35 +138,6 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
             2 => typed::<u16>(to, to_step, from, from_step, n),
             4 => typed::<u32>(to, to_step, from, from_step, n),
             _ => typed::<u64>(to, to_step, from, from_step, n),
-        }
-    }
-}
-
-/// Writes `n` pairs of elements of `size` bytes, 4 or 8: one of each operand.
-///
-/// # Safety
-/// The operands are valid for `n` elements, `to` is valid for `2 * n`, all are aligned to `size`, and `to` overlaps
-/// neither.
-pub unsafe fn interleave(to: *mut u8, from: [*const u8; 2], n: usize, size: usize) {
-    /// # Safety
-    /// Same as for [`interleave`], with elements of type `T`.
-    #[inline(always)]
-    unsafe fn typed<T: Copy>(to: *mut u8, from: [*const u8; 2], n: usize) {
-        let (to, [a, b]) = (to.cast::<T>(), from.map(|from| from.cast::<T>()));
-        for i in 0..n {
-            // SAFETY: `i < n`, and by the contract of `interleave` all three are valid for that many elements or pairs.
-            unsafe {
-                to.add(2 * i).write(a.add(i).read());
-                to.add(2 * i + 1).write(b.add(i).read());
-            }
-        }
-    }
-    // SAFETY: this function's contract is that of `typed`, with elements of `size` bytes.
-    unsafe {
-        if size == 4 {
-            typed::<u32>(to, from, n);
-        } else {
-            typed::<u64>(to, from, n);
         }
     }
 }
