@@ -181,7 +181,7 @@ impl CudaBackend {
             // A result in the memory of an operand is not aligned as new memory is.
             false => kernels.program(program, needed),
         };
-        self.launch_program(kernel_of, program.lanes(), sources, &written, None)?;
+        self.launch_program(kernel_of, || program.clone(), program.lanes(), sources, &written, None)?;
         let mut results = results.into_iter();
         Ok(stages.iter().map(|stage| if stage.kept { results.next() } else { None }).collect())
     }

@@ -299,9 +299,9 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     NEEDS_STREAM(stream);
     if (!f || !gx || !gy || !gz || gy > 65535 || gz > 65535 || !bx || bx > 1024 || by != 1 || bz != 1 || shared > 99 << 10 || extra)
         return result(INVALID_VALUE);
-    // The real driver knows the sizes of arguments from the module. Here all arguments are in one buffer of 2 KiB, and
+    // The real driver knows the sizes of arguments from the module. Here all arguments are in one buffer of 4 KiB, and
     // a null pointer follows the last one.
-    std::vector<char> bytes(2048);
+    std::vector<char> bytes(4096);
     std::vector<size_t> places;
     if (params[0]) std::memcpy(bytes.data(), params[0], bytes.size());
     for (int i = 0; i < 64 && params[i]; i++) places.push_back(size_t((char*)params[i] - (char*)params[0]));

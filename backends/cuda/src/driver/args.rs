@@ -1,7 +1,9 @@
 //! Kernel arguments, by value.
 
-/// The most bytes of a kernel's arguments.
-pub const BYTES_MAX: usize = 2048;
+use std::mem::MaybeUninit;
+
+/// The most bytes of a kernel's arguments, by CUDA's limit for all devices.
+pub const ARGS_BYTES_MAX: usize = 4096;
 /// The most arguments of a kernel.
 pub const COUNT_MAX: usize = 64;
 
@@ -23,7 +25,8 @@ unsafe impl<T: Param, const N: usize> Param for [T; N] {}
 
 /// The arguments of a launch, in order.
 pub struct Args {
-    bytes: [u128; BYTES_MAX / 16],
+    /// The arguments, with zeros as padding, in as many words as they take; the rest is not initialised.
+    bytes: [MaybeUninit<u128>; ARGS_BYTES_MAX / 16],
     used: usize,
     places: [(u16, u16); COUNT_MAX],
     count: usize,
@@ -39,23 +42,37 @@ impl Args {
     /// No arguments.
     #[inline]
     pub fn new() -> Args {
-        Args { bytes: [0; BYTES_MAX / 16], used: 0, places: [(0, 0); COUNT_MAX], count: 0 }
+        let bytes = [const { MaybeUninit::uninit() }; ARGS_BYTES_MAX / 16];
+        Args { bytes, used: 0, places: [(0, 0); COUNT_MAX], count: 0 }
+    }
+
+    /// Appends a place of `size` bytes, whose padding and bytes are zero, and returns its address.
+    ///
+    /// # Panics
+    /// As [`Args::push`].
+    #[inline]
+    fn place(&mut self, size: usize, alignment: usize) -> *mut u8 {
+        let at = self.used.next_multiple_of(alignment);
+        assert!(at + size <= ARGS_BYTES_MAX && self.count < COUNT_MAX, "too many arguments for one kernel");
+        for word in &mut self.bytes[self.used.div_ceil(16)..(at + size).div_ceil(16)] {
+            word.write(0);
+        }
+        self.places[self.count] = (at as u16, size as u16);
+        self.count += 1;
+        self.used = at + size;
+        // SAFETY: `at` was checked to be in the buffer.
+        unsafe { self.bytes.as_mut_ptr().cast::<u8>().add(at) }
     }
 
     /// Appends an argument.
     ///
     /// # Panics
-    /// If there are more than `COUNT_MAX` arguments or `BYTES_MAX` bytes. The source of the caller fixes both.
+    /// If there are more than `COUNT_MAX` arguments or `ARGS_BYTES_MAX` bytes. The source of the caller fixes both.
     #[inline]
     pub fn push<T: Param>(&mut self, value: T) -> &mut Args {
-        let size = size_of::<T>();
-        let at = self.used.next_multiple_of(align_of::<T>());
-        assert!(at + size <= BYTES_MAX && self.count < COUNT_MAX, "too many arguments for one kernel");
-        // SAFETY: `at` plus the size was checked to be in the buffer, which is aligned to 16, as `at` is to `T`.
-        unsafe { self.bytes.as_mut_ptr().cast::<u8>().add(at).cast::<T>().write(value) };
-        self.places[self.count] = (at as u16, size as u16);
-        self.count += 1;
-        self.used = at + size;
+        let to = self.place(size_of::<T>(), align_of::<T>());
+        // SAFETY: the place has the size of a `T` and is aligned to it, since the buffer is aligned to 16.
+        unsafe { to.cast::<T>().write(value) };
         self
     }
 
@@ -65,18 +82,20 @@ impl Args {
     /// As [`Args::push`].
     #[inline]
     pub fn push_all<T: Param>(&mut self, values: &[T]) -> &mut Args {
-        let size = size_of_val(values);
-        let at = self.used.next_multiple_of(align_of::<T>());
-        assert!(at + size <= BYTES_MAX && self.count < COUNT_MAX, "too many arguments for one kernel");
-        // SAFETY: the range was checked to be in the buffer, is aligned, and does not overlap `values`, which is
-        // borrowed.
-        unsafe {
-            let to = self.bytes.as_mut_ptr().cast::<u8>().add(at).cast::<T>();
-            to.copy_from_nonoverlapping(values.as_ptr(), values.len());
-        }
-        self.places[self.count] = (at as u16, size as u16);
-        self.count += 1;
-        self.used = at + size;
+        self.push_padded(values, values.len())
+    }
+
+    /// Appends values side by side as [`Args::push_all`], with zeros behind them up to `count` values.
+    ///
+    /// # Panics
+    /// As [`Args::push`], and if there are more than `count` values.
+    #[inline]
+    pub fn push_padded<T: Param>(&mut self, values: &[T], count: usize) -> &mut Args {
+        assert!(values.len() <= count, "more values than the kernel takes");
+        let to = self.place(count * size_of::<T>(), align_of::<T>());
+        // SAFETY: the place has at least the size of `values` and is aligned as they are; they are borrowed, so that it
+        // does not overlap them.
+        unsafe { to.cast::<T>().copy_from_nonoverlapping(values.as_ptr(), values.len()) };
         self
     }
 
@@ -94,7 +113,7 @@ impl Args {
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.places[..self.count].iter().map(|(at, size)| {
             let start = self.bytes.as_ptr().cast::<u8>();
-            // SAFETY: `push` initialised the range with a value without padding.
+            // SAFETY: `place` initialised the range, and `push` wrote a value without padding.
             unsafe { std::slice::from_raw_parts(start.add(*at as usize), *size as usize) }
         })
     }
@@ -121,7 +140,9 @@ impl Args {
     /// The bytes of all arguments, with zeros as padding.
     #[inline]
     fn words(&self) -> &[u128] {
-        &self.bytes[..self.used.div_ceil(16)]
+        let words = &self.bytes[..self.used.div_ceil(16)];
+        // SAFETY: `place` has initialised the words up to `used`.
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
     }
 
     /// A hash of the arguments.
@@ -147,7 +168,9 @@ impl Packed {
     /// The arguments in their original form.
     pub fn unpack(&self) -> Args {
         let mut args = Args::new();
-        args.bytes[..self.bytes.len()].copy_from_slice(&self.bytes);
+        for (to, word) in args.bytes.iter_mut().zip(&self.bytes) {
+            to.write(*word);
+        }
         args.places[..self.places.len()].copy_from_slice(&self.places);
         (args.used, args.count) = (self.used, self.places.len());
         args

@@ -8,7 +8,7 @@ pub mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 
-pub use args::{Args, Packed, Param};
+pub use args::{ARGS_BYTES_MAX, Args, Packed, Param};
 
 use std::ptr::NonNull;
 

@@ -52,13 +52,23 @@ impl Driver for Launches {
     }
 
     fn drop_event(&self, event: CudaEvent) {
-        self.state().late.retain(|late| *late != event);
+        let mut state = self.state();
+        state.late.retain(|late| *late != event);
+        state.behind_gathered.retain(|late| *late != event);
+        drop(state);
         self.driver.drop_event(event);
     }
 
     fn record(&self, event: CudaEvent, stream: CudaStream) -> Result<()> {
         if stream == self.stream {
             let mut state = self.alive()?;
+            if !state.gathered.is_empty() {
+                state.late.retain(|late| *late != event);
+                if !state.behind_gathered.contains(&event) {
+                    state.behind_gathered.push(event);
+                }
+                return Ok(());
+            }
             if state.following.is_some_and(|following| following.came > following.issued) {
                 if !state.late.contains(&event) {
                     state.late.push(event);
@@ -77,7 +87,7 @@ impl Driver for Launches {
 
     fn has_passed(&self, event: CudaEvent) -> Result<bool> {
         let mut state = self.alive()?;
-        if state.late.contains(&event) {
+        if state.is_late(event) {
             state.asked += 1;
             if state.asked <= ASKED_MAX {
                 return Ok(false);
@@ -89,7 +99,7 @@ impl Driver for Launches {
     }
 
     fn await_event(&self, event: CudaEvent) -> Result<()> {
-        if self.alive()?.late.contains(&event) {
+        if self.alive()?.is_late(event) {
             self.all_issued().map(drop)?;
         }
         self.driver.await_event(event)

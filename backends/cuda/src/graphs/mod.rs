@@ -13,14 +13,16 @@
 
 mod as_driver;
 mod cache;
+pub(crate) mod gathered;
 mod history;
 mod times;
 mod work;
 
 use crate::blas::gemm::{Blas, Gemm, GemmPointers};
 use crate::dnn::conv::{Conv, ConvPointers, Dnn};
-use crate::driver::{CudaEvent, CudaGraph, CudaStream, Driver, DriverError, Result};
+use crate::driver::{CudaEvent, CudaGraph, CudaStream, Driver, DriverError, KernelFunction, Result};
 use cache::GraphCache;
+use gathered::{ElementwiseLaunch, Gathered};
 use history::History;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,6 +75,8 @@ pub struct LaunchCounts {
     pub in_graphs: u64,
     /// Graphs captured.
     pub made: u64,
+    /// Elementwise launches that one launch for several did, which counts by itself above.
+    pub gathered: u64,
 }
 
 /// A driver that launches repeated work of one stream as graphs, and forwards everything else to the inner driver.
@@ -103,12 +107,16 @@ struct GraphsState {
     following: Option<Following>,
     /// The last completed graph, and the value of `since` when it began.
     ended: Option<(usize, usize)>,
-    /// Events that will be recorded once the held work has been issued.
+    /// Elementwise launches that are held back to be gathered, and the events that will be recorded behind them.
+    gathered: Gathered,
+    behind_gathered: Vec<CudaEvent>,
+    /// Events that will be recorded once the held work of a graph has been issued.
     late: Vec<CudaEvent>,
-    /// The number of times that the host has polled an event of `late`.
+    /// The number of times that the host has polled an event of `late` or `behind_gathered`.
     asked: u32,
-    /// Work issued since the host last waited for the device.
+    /// Work issued since the host last waited for the device, and launches that gathered ones took the place of.
     since: usize,
+    since_gathered: usize,
     counts: LaunchCounts,
     /// The counts that were logged last, and when.
     logged: (LaunchCounts, Instant),
@@ -152,9 +160,12 @@ impl Launches {
             cache: GraphCache::default(),
             following: None,
             ended: None,
+            gathered: Gathered::default(),
+            behind_gathered: Vec::new(),
             late: Vec::new(),
             asked: 0,
             since: 0,
+            since_gathered: 0,
             counts: LaunchCounts::default(),
             logged: (LaunchCounts::default(), Instant::now()),
             credit: CREDIT_FIRST * SINGLES_PER_CREDIT,
@@ -247,12 +258,70 @@ impl Launches {
         unsafe { self.issue(&GraphWork::Convolution { conv, pointers }) }
     }
 
+    /// Launches an elementwise kernel on the stream of computation, or holds the launch back so that the next ones are
+    /// gathered with it; `several` is the kernel for several, if it is there. Returns whether the launch follows one
+    /// that it can be gathered with.
+    ///
+    /// # Safety
+    /// As [`Driver::launch`], and the kernels compute the same.
+    pub unsafe fn elementwise(&self, launch: &ElementwiseLaunch<'_>, several: Option<KernelFunction>) -> Result<bool> {
+        let mut state = self.alive()?;
+        let joins = state.gathered.admits(launch);
+        if !joins {
+            self.issue_gathered(&mut state)?;
+        }
+        state.gathered.remember(launch);
+        let Some(several) = several else {
+            let (function, grid, args) = (launch.kernel, launch.grid(), launch.args());
+            // SAFETY: the caller fulfils the contract of `Driver::launch`.
+            unsafe { self.issue_next(&mut state, &GraphWork::Launch { function, grid, args: &args }) }?;
+            return Ok(joins);
+        };
+        state.gathered.hold(launch, several);
+        if state.gathered.is_enough() || state.gathered.len() > state.since + state.since_gathered {
+            self.issue_gathered(&mut state)?;
+        }
+        Ok(joins)
+    }
+
+    /// Issues gathered launches.
+    #[inline]
+    fn issue_gathered(&self, state: &mut GraphsState) -> Result<()> {
+        if state.gathered.is_empty() {
+            state.gathered.forget();
+            return Ok(());
+        }
+        self.issue_several(state)
+    }
+
+    fn issue_several(&self, state: &mut GraphsState) -> Result<()> {
+        let (launch, parts) = (state.gathered.launch(), state.gathered.len());
+        state.gathered.forget();
+        let Some((function, grid, args)) = launch else { return Ok(()) };
+        // SAFETY: the submitters fulfilled the contract of this work; see the head of this impl.
+        if let Err(error) = unsafe { self.issue_next(state, &GraphWork::Launch { function, grid, args: &args }) } {
+            return Err(self.broke(state, error));
+        }
+        if parts > 1 {
+            state.counts.gathered += parts as u64;
+            state.since_gathered += parts - 1;
+        }
+        let mut events = std::mem::take(&mut state.behind_gathered);
+        state.late.append(&mut events);
+        state.behind_gathered = events;
+        if state.following.is_none_or(|following| following.came == following.issued) {
+            self.record_late(state)?;
+        }
+        Ok(())
+    }
+
     /// Issues held work; called when no more work comes for now.
     ///
     /// # Errors
     /// Those of the driver.
     pub fn let_go(&self) -> Result<()> {
         let mut state = self.alive()?;
+        self.issue_gathered(&mut state)?;
         if let Graphs::Timed = state.graphs {
             state.times.show(&*self.driver, self.stream)?;
         }
@@ -260,8 +329,8 @@ impl Launches {
             blas.let_go()?;
         }
         if state.counts != state.logged.0 && state.logged.1.elapsed() >= LOGGED_APART {
-            let LaunchCounts { single, graphs, in_graphs, made } = state.counts;
-            tracing::debug!(target: "gtd::cuda", single, graphs, in_graphs, made, "launches so far");
+            let LaunchCounts { single, graphs, in_graphs, made, gathered } = state.counts;
+            tracing::debug!(target: "gtd::cuda", single, graphs, in_graphs, made, gathered, "launches so far");
             state.logged = (state.counts, Instant::now());
         }
         if let Some(Following { id, came, issued }) = state.following {
@@ -292,28 +361,37 @@ impl Launches {
     }
 
     fn issue_all(&self, state: &mut GraphsState) -> Result<()> {
+        self.issue_gathered(state)?;
         self.abandon(state)?;
         self.record_late(state)?;
         let stretch = state.history.stretch();
         self.learn(state, stretch)?;
         state.history.cut();
-        (state.since, state.ended) = (0, None);
+        (state.since, state.since_gathered, state.ended) = (0, 0, None);
         Ok(())
     }
 
     #[inline]
     unsafe fn issue(&self, work: &GraphWork<'_>) -> Result<bool> {
         let mut state = self.alive()?;
+        self.issue_gathered(&mut state)?;
+        // SAFETY: the caller fulfils the contract of this work.
+        unsafe { self.issue_next(&mut state, work) }
+    }
+
+    /// Issues work behind all work that was submitted, of which no launch is gathered any more.
+    #[inline]
+    unsafe fn issue_next(&self, state: &mut GraphsState, work: &GraphWork<'_>) -> Result<bool> {
         let limits = match state.graphs {
             Graphs::Repeated(limits) => limits,
             Graphs::Never => {
-                state.counts.single += 1;
+                (state.counts.single, state.since) = (state.counts.single + 1, state.since + 1);
                 // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
                 return unsafe { work.issue(&*self.driver, &mut state.libraries, self.stream) };
             }
             Graphs::Timed => {
-                let GraphsState { libraries, times, counts, .. } = &mut *state;
-                counts.single += 1;
+                let GraphsState { libraries, times, counts, since, .. } = &mut *state;
+                (counts.single, *since) = (counts.single + 1, *since + 1);
                 let begun = times.begins(&*self.driver, self.stream)?;
                 // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
                 let issued = unsafe { work.issue(&*self.driver, libraries, self.stream) }?;
@@ -321,21 +399,21 @@ impl Launches {
                 return Ok(issued);
             }
             // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
-            Graphs::Each => return unsafe { self.issue_as_graph(&mut state, work) },
+            Graphs::Each => return unsafe { self.issue_as_graph(state, work) },
         };
         if let Some(mut following) = state.following {
             if !state.cache.get(following.id).steps[following.came].1.is(work) {
                 match state.cache.like(following.id, following.came, work) {
                     Some(other) => following.id = other,
                     None => {
-                        self.abandon(&mut state)?;
-                        return self.issue_new(&mut state, work, &limits);
+                        self.abandon(state)?;
+                        return self.issue_new(state, work, &limits);
                     }
                 }
             }
-            return self.follow(&mut state, following).map(|()| true);
+            return self.follow(state, following).map(|()| true);
         }
-        self.issue_new(&mut state, work, &limits)
+        self.issue_new(state, work, &limits)
     }
 
     /// Advances a followed graph by one launch.
@@ -577,8 +655,8 @@ impl Launches {
         // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
         let launched = unsafe { self.driver.launch_graph(graph, self.stream) };
         self.driver.drop_graph(graph);
-        state.counts.graphs += 1;
-        state.counts.in_graphs += 1;
+        (state.counts.graphs, state.counts.in_graphs) = (state.counts.graphs + 1, state.counts.in_graphs + 1);
+        state.since += 1;
         launched.map(|()| true)
     }
 
@@ -593,6 +671,11 @@ impl Launches {
 }
 
 impl GraphsState {
+    /// Whether an event will be recorded only once held work has been issued.
+    fn is_late(&self, event: CudaEvent) -> bool {
+        self.late.contains(&event) || self.behind_gathered.contains(&event)
+    }
+
     /// Adds to the credit.
     fn earn(&mut self, credit: usize) {
         self.credit = (self.credit + credit).min(CREDIT_MAX * SINGLES_PER_CREDIT);
