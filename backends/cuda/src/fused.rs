@@ -61,6 +61,12 @@ impl<'a> FusionPlan<'a> {
         (plan.program.kept.len() <= KEPT_MAX).then_some(plan)
     }
 
+    /// Whether a step depends on a tensor.
+    fn reads(&self, step: usize, t: &CudaTensor) -> bool {
+        let is_it = |source: &ElementwiseSource<'_>| matches!(source, ElementwiseSource::Tensor(known) if std::ptr::eq(*known, t));
+        self.sources.iter().position(is_it).is_some_and(|i| self.needs[step] >> i & 1 == 1)
+    }
+
     fn tensor(&mut self, t: &'a CudaTensor) -> Option<ProgramValue> {
         let is_it = |source: &ElementwiseSource<'_>| matches!(source, ElementwiseSource::Tensor(known) if std::ptr::eq(*known, t));
         match self.sources.iter().position(is_it) {
@@ -156,8 +162,11 @@ impl CudaBackend {
         let mut results = Vec::with_capacity(plan.program.kept.len());
         for &at in &plan.program.kept {
             let out = &stages[at].out;
-            // Each thread reads all its inputs before it writes, so any result may reuse any operand's memory.
-            let mut result = match free.iter().position(|t| gives_memory(t, out)) {
+            // Each thread reads all its inputs before it writes, so any result may reuse any operand's memory. It takes
+            // that of an operand of its own, if it can: an optimizer's state then stays where it is, and its launches
+            // recur.
+            let gives = |own: bool| free.iter().position(|t| gives_memory(t, out) && (!own || plan.reads(at, t)));
+            let mut result = match gives(true).or_else(|| gives(false)) {
                 Some(i) => {
                     let t = free.swap_remove(i);
                     let layout = Layout { meta: *out, ..t.layout };

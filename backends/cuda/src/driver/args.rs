@@ -30,6 +30,8 @@ pub struct Args {
     used: usize,
     places: [(u16, u16); COUNT_MAX],
     count: usize,
+    /// The positions of words of 8 bytes that hold numbers, ascending.
+    numbers: Vec<u16>,
 }
 
 impl Default for Args {
@@ -43,7 +45,7 @@ impl Args {
     #[inline]
     pub fn new() -> Args {
         let bytes = [const { MaybeUninit::uninit() }; ARGS_BYTES_MAX / 16];
-        Args { bytes, used: 0, places: [(0, 0); COUNT_MAX], count: 0 }
+        Args { bytes, used: 0, places: [(0, 0); COUNT_MAX], count: 0, numbers: Vec::new() }
     }
 
     /// Appends a place of `size` bytes, whose padding and bytes are zero, and returns its address.
@@ -99,6 +101,12 @@ impl Args {
         self
     }
 
+    /// Notes that words of 8 bytes, at these ascending positions, hold numbers that the kernel computes with and no
+    /// addresses: launches that differ in these alone are the same work with other numbers.
+    pub fn mark_numbers(&mut self, words: impl IntoIterator<Item = usize>) {
+        self.numbers.extend(words.into_iter().map(|word| word as u16));
+    }
+
     /// The number of arguments.
     pub fn len(&self) -> usize {
         self.count
@@ -134,6 +142,14 @@ pub struct Packed {
     bytes: Vec<u128>,
     used: usize,
     places: Vec<(u16, u16)>,
+    numbers: Vec<u16>,
+}
+
+/// The words without numbers.
+fn without_numbers<'a>(words: &'a [u128], numbers: &'a [u16]) -> impl Iterator<Item = u64> + 'a {
+    let mut numbers = numbers.iter().copied().peekable();
+    let halves = words.iter().flat_map(|word| [*word as u64, (*word >> 64) as u64]);
+    halves.zip(0..).map(move |(word, at)| if numbers.next_if_eq(&at).is_some() { 0 } else { word })
 }
 
 impl Args {
@@ -145,11 +161,14 @@ impl Args {
         unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
     }
 
-    /// A hash of the arguments.
+    /// A hash of the arguments, whatever their numbers are.
     #[inline]
     pub fn hash(&self) -> u64 {
         let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let start = (self.used as u64) << 8 | self.count as u64;
+        if !self.numbers.is_empty() {
+            return without_numbers(self.words(), &self.numbers).fold(start, mix);
+        }
         self.words().iter().fold(start, |hash, word| mix(mix(hash, *word as u64), (*word >> 64) as u64))
     }
 }
@@ -163,6 +182,7 @@ impl Packed {
         self.places.clear();
         self.places.extend_from_slice(&args.places[..args.count]);
         self.used = args.used;
+        self.numbers.clone_from(&args.numbers);
     }
 
     /// The arguments in their original form.
@@ -173,13 +193,31 @@ impl Packed {
         }
         args.places[..self.places.len()].copy_from_slice(&self.places);
         (args.used, args.count) = (self.used, self.places.len());
+        args.numbers.clone_from(&self.numbers);
         args
     }
 
-    /// Whether the arguments are equal.
+    /// Whether the arguments are equal, whatever their numbers are.
     #[inline]
     pub fn is(&self, args: &Args) -> bool {
-        self.is_like(args) && self.bytes == args.words()
+        if !self.is_like(args) || self.numbers != args.numbers {
+            return false;
+        }
+        match self.numbers.is_empty() {
+            true => self.bytes == args.words(),
+            false => without_numbers(&self.bytes, &self.numbers).eq(without_numbers(args.words(), &args.numbers)),
+        }
+    }
+
+    /// Whether arguments that are equal otherwise have equal numbers.
+    #[inline]
+    pub fn has_numbers_of(&self, args: &Args) -> bool {
+        self.numbers.is_empty() || self.bytes == args.words()
+    }
+
+    /// Whether any argument is a number.
+    pub fn has_numbers(&self) -> bool {
+        !self.numbers.is_empty()
     }
 
     /// Whether the arguments have equal sizes and positions, whatever their values.
@@ -222,5 +260,21 @@ mod tests {
         assert!(kept.is(&first) && kept.is(&kept.unpack()) && kept.unpack().hash() == first.hash());
         assert!(kept.is_like(&second) && !kept.is(&second) && second.hash() != first.hash());
         assert!(!kept.is_like(&third));
+    }
+
+    #[test]
+    fn arguments_that_differ_in_numbers_alone_are_the_same_with_other_numbers() {
+        let with = |address: u64, number: u64| {
+            let mut args = Args::new();
+            args.push([address, number]);
+            args.mark_numbers([1]);
+            args
+        };
+        let mut kept = Packed::default();
+        kept.pack(&with(7, 1));
+        assert!(kept.has_numbers() && kept.is(&with(7, 1)) && kept.has_numbers_of(&with(7, 1)));
+        assert!(kept.is(&with(7, 2)) && !kept.has_numbers_of(&with(7, 2)));
+        assert_eq!(with(7, 1).hash(), with(7, 2).hash());
+        assert!(!kept.is(&with(8, 1)) && with(8, 1).hash() != with(7, 1).hash());
     }
 }

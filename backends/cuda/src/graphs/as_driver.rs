@@ -5,7 +5,8 @@
 use super::work::GraphWork;
 use super::{ASKED_MAX, Launches};
 use crate::driver::{
-    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, Grid, KernelFunction, Module, Properties, Result,
+    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, GraphNode, Grid, KernelFunction, Module, Properties,
+    Result,
 };
 use std::ptr::NonNull;
 
@@ -214,6 +215,26 @@ impl Driver for Launches {
 
     fn end_capture(&self, stream: CudaStream) -> Result<CudaGraph> {
         self.driver.end_capture(stream)
+    }
+
+    fn updates_graphs(&self) -> bool {
+        self.driver.updates_graphs()
+    }
+
+    fn captured_launch(&self, stream: CudaStream) -> Result<GraphNode> {
+        self.driver.captured_launch(stream)
+    }
+
+    unsafe fn update_launch(
+        &self,
+        graph: CudaGraph,
+        node: GraphNode,
+        function: KernelFunction,
+        grid: Grid,
+        args: &Args,
+    ) -> Result<()> {
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
+        unsafe { self.driver.update_launch(graph, node, function, grid, args) }
     }
 
     unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()> {

@@ -153,8 +153,19 @@ impl Gathered {
         }
     }
 
-    /// The one launch that does the work of those that are held back; none if there are none.
-    pub fn launch(&self) -> Option<(KernelFunction, Grid, Args)> {
+    /// The positions of the scalars in the table.
+    fn numbers(&self) -> impl Iterator<Item = usize> {
+        let row = self.columns + 2;
+        let is_scalar = move |masks: u64, i: usize| masks >> (32 + INPUTS_MAX + i) & 1 == 1;
+        let rows = self.table.chunks_exact(row).enumerate();
+        rows.flat_map(move |(at, words)| {
+            (0..self.inputs).filter(move |i| is_scalar(words[row - 1], *i)).map(move |i| at * row + i)
+        })
+    }
+
+    /// The one launch that does the work of those that are held back; none if there are none. If `notes_numbers`, the
+    /// scalars of several are [numbers](Args::mark_numbers): graphs update them when they differ.
+    pub fn launch(&self, notes_numbers: bool) -> Option<(KernelFunction, Grid, Args)> {
         let (Some(kernel), Some(several)) = (self.kernel, self.several) else { return None };
         let grid = Grid::new(self.blocks, THREADS);
         match self.held {
@@ -177,6 +188,9 @@ impl Gathered {
                 let words = parts_max(self.columns) * part_bytes(self.columns) / 8;
                 let mut args = Args::new();
                 args.push_padded(&self.table, words).push(parts as u32);
+                if notes_numbers {
+                    args.mark_numbers(self.numbers());
+                }
                 Some((several, grid, args))
             }
         }
@@ -227,11 +241,11 @@ mod tests {
         let several = KernelFunction(7);
         let (first, second) = ([0, 64, 128], [192, 256, 320]);
         let mut gathered = Gathered::default();
-        assert!(gathered.launch().is_none());
+        assert!(gathered.launch(true).is_none());
         for (held, columns) in [&first, &second].into_iter().enumerate() {
             gathered.remember(&launch(columns));
             gathered.hold(&launch(columns), several);
-            let (kernel, grid, args) = gathered.launch().expect("something is held back");
+            let (kernel, grid, args) = gathered.launch(true).expect("something is held back");
             assert_eq!(grid.blocks, [held as u32 + 1, 1, 1]);
             if held == 0 {
                 assert_eq!((kernel, args.hash()), (KERNEL, launch(columns).args().hash()));

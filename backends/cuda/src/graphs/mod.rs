@@ -20,7 +20,7 @@ mod work;
 
 use crate::blas::gemm::{Blas, Gemm, GemmPointers};
 use crate::dnn::conv::{Conv, ConvPointers, Dnn};
-use crate::driver::{CudaEvent, CudaGraph, CudaStream, Driver, DriverError, KernelFunction, Result};
+use crate::driver::{CudaEvent, CudaGraph, CudaStream, Driver, DriverError, GraphNode, KernelFunction, Result};
 use cache::GraphCache;
 use gathered::{ElementwiseLaunch, Gathered};
 use history::History;
@@ -77,6 +77,8 @@ pub struct LaunchCounts {
     pub made: u64,
     /// Elementwise launches that one launch for several did, which counts by itself above.
     pub gathered: u64,
+    /// Launches in graphs that got other numbers.
+    pub updated: u64,
 }
 
 /// A driver that launches repeated work of one stream as graphs, and forwards everything else to the inner driver.
@@ -295,7 +297,8 @@ impl Launches {
     }
 
     fn issue_several(&self, state: &mut GraphsState) -> Result<()> {
-        let (launch, parts) = (state.gathered.launch(), state.gathered.len());
+        let parts = state.gathered.len();
+        let launch = state.gathered.launch(self.driver.updates_graphs());
         state.gathered.forget();
         let Some((function, grid, args)) = launch else { return Ok(()) };
         // SAFETY: the submitters fulfilled the contract of this work; see the head of this impl.
@@ -329,8 +332,8 @@ impl Launches {
             blas.let_go()?;
         }
         if state.counts != state.logged.0 && state.logged.1.elapsed() >= LOGGED_APART {
-            let LaunchCounts { single, graphs, in_graphs, made, gathered } = state.counts;
-            tracing::debug!(target: "gtd::cuda", single, graphs, in_graphs, made, gathered, "launches so far");
+            let LaunchCounts { single, graphs, in_graphs, made, gathered, updated } = state.counts;
+            tracing::debug!(target: "gtd::cuda", single, graphs, in_graphs, made, gathered, updated, "launches so far");
             state.logged = (state.counts, Instant::now());
         }
         if let Some(Following { id, came, issued }) = state.following {
@@ -411,14 +414,15 @@ impl Launches {
                     }
                 }
             }
-            return self.follow(state, following).map(|()| true);
+            return self.follow(state, following, work).map(|()| true);
         }
         self.issue_new(state, work, &limits)
     }
 
     /// Advances a followed graph by one launch.
     #[inline]
-    fn follow(&self, state: &mut GraphsState, mut following: Following) -> Result<()> {
+    fn follow(&self, state: &mut GraphsState, mut following: Following, work: &GraphWork<'_>) -> Result<()> {
+        state.cache.recur(following.id, following.came, work);
         following.came += 1;
         state.since += 1;
         let Following { id, came, issued } = following;
@@ -442,13 +446,9 @@ impl Launches {
     }
 
     fn launch_whole(&self, state: &mut GraphsState, id: usize) -> Result<()> {
-        let (graph, len) = (state.cache.get(id).graph, state.cache.get(id).steps.len());
-        // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
-        match unsafe { self.driver.launch_graph(graph, self.stream) } {
+        let len = state.cache.get(id).steps.len();
+        match self.launch_graph(state, id) {
             Ok(()) => {
-                state.cache.hit(id);
-                state.counts.graphs += 1;
-                state.counts.in_graphs += len as u64;
                 state.earn(len * SINGLES_PER_CREDIT);
                 let before = state.ended.replace((id, state.since - len));
                 self.join(state, before, id)
@@ -466,6 +466,21 @@ impl Launches {
                 Ok(())
             }
         }
+    }
+
+    /// Launches a graph with the present numbers of its steps, all of which were submitted.
+    fn launch_graph(&self, state: &mut GraphsState, id: usize) -> Result<()> {
+        let entry = state.cache.get_mut(id);
+        let (graph, len) = (entry.graph, entry.steps.len());
+        // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
+        let updated = unsafe { entry.update(&*self.driver) }?;
+        // SAFETY: as above, and the graph has the arguments that were submitted.
+        unsafe { self.driver.launch_graph(graph, self.stream) }?;
+        state.cache.hit(id);
+        state.counts.graphs += 1;
+        state.counts.in_graphs += len as u64;
+        state.counts.updated += updated;
+        Ok(())
     }
 
     /// Joins two graphs that follow each other repeatedly into one, unless it would hold back too much.
@@ -494,7 +509,7 @@ impl Launches {
             self.learn(state, stretch)?;
             // Learning may have evicted the graph.
             if state.cache.starting(hash, work, len).is_some_and(|found| found == (id, len)) {
-                self.follow(state, Following { id, came: 0, issued: 0 })?;
+                self.follow(state, Following { id, came: 0, issued: 0 }, work)?;
                 return Ok(true);
             }
         }
@@ -536,12 +551,8 @@ impl Launches {
         let mut at = which.start;
         while at < which.end {
             if let Some((shorter, len)) = state.cache.within(id, at, which.end).filter(|(_, len)| *len > 1) {
-                // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
-                match unsafe { self.driver.launch_graph(state.cache.get(shorter).graph, self.stream) } {
+                match self.launch_graph(state, shorter) {
                     Ok(()) => {
-                        state.cache.hit(shorter);
-                        state.counts.graphs += 1;
-                        state.counts.in_graphs += len as u64;
                         at += len;
                         continue;
                     }
@@ -607,9 +618,9 @@ impl Launches {
             self.driver.drop_graph(graph);
         }
         match self.captured(state, &steps) {
-            Ok(graph) => {
+            Ok((graph, nodes)) => {
                 (state.counts.made, state.refused) = (state.counts.made + 1, 0);
-                state.cache.put(graph, steps);
+                state.cache.put(graph, steps, &nodes);
                 Ok(())
             }
             Err(error @ DriverError::Lost { .. }) => Err(self.broke(state, error)),
@@ -627,12 +638,18 @@ impl Launches {
         }
     }
 
-    fn captured(&self, state: &mut GraphsState, steps: &[(u64, Kept)]) -> Result<CudaGraph> {
+    /// A graph of the steps, and the nodes of those that have numbers.
+    fn captured(&self, state: &mut GraphsState, steps: &[(u64, Kept)]) -> Result<(CudaGraph, Vec<GraphNode>)> {
         self.driver.begin_capture(self.side)?;
         state.libraries.capturing = true;
+        let mut nodes = Vec::new();
         let issue = |(_, kept): &(u64, Kept)| {
             // SAFETY: the stream captures the work; it runs only when a graph is launched after it was submitted again.
-            unsafe { kept.issue(&*self.driver, &mut state.libraries, self.side) }
+            unsafe { kept.issue(&*self.driver, &mut state.libraries, self.side) }?;
+            if kept.has_numbers() {
+                nodes.push(self.driver.captured_launch(self.side)?);
+            }
+            Ok(())
         };
         let issued = steps.iter().try_for_each(issue);
         state.libraries.capturing = false;
@@ -640,7 +657,7 @@ impl Launches {
         if let (Err(_), Ok(graph)) = (&issued, &graph) {
             self.driver.drop_graph(*graph);
         }
-        issued.and(graph)
+        issued.and(graph).map(|graph| (graph, nodes))
     }
 
     unsafe fn issue_as_graph(&self, state: &mut GraphsState, work: &GraphWork<'_>) -> Result<bool> {
@@ -651,7 +668,7 @@ impl Launches {
         {
             return Ok(false);
         }
-        let graph = self.captured(state, &[(0, Kept::from(work))])?;
+        let (graph, _) = self.captured(state, &[(0, Kept::from(work))])?;
         // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
         let launched = unsafe { self.driver.launch_graph(graph, self.stream) };
         self.driver.drop_graph(graph);

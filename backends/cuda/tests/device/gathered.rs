@@ -260,3 +260,27 @@ fn a_fence_stands_behind_what_is_gathered() {
     }
     assert!(device.backend.launch_counts().gathered > 0);
 }
+
+#[test]
+fn numbers_that_change_are_updated_in_a_graph_that_is_captured_once() {
+    let step_of = |device: &mut Device, x: &CudaTensor, model: &mut [Trained], step: i32| {
+        crate::graphs::step(device, x, 0.25);
+        model.iter_mut().for_each(|trained| trained.update(device, &adamw(step)));
+        for op in [Op::Exp, Op::Sin, Op::Cos, Op::Tanh, Op::Sqrt, Op::Abs, Op::Neg, Op::Floor] {
+            device.op(op, &[Input::Tensor(x)], Attrs::None);
+        }
+        device.read(&model[0].parameter).expect("a read")
+    };
+    let (mut with, mut without) = (device_with(Graphs::Repeated(Limits::default())), device_with(Graphs::Never));
+    let (mut ours, mut theirs) = (model(&mut with, 2), model(&mut without, 2));
+    let (x, y) = (with.upload(&[1.0; 64]), without.upload(&[1.0; 64]));
+    let mut last = LaunchCounts::default();
+    for step in 1..8 {
+        last = with.counted(|with| {
+            step_of(with, &x, &mut ours, step);
+        });
+        step_of(&mut without, &y, &mut theirs, step);
+    }
+    assert_eq!((last.single, last.in_graphs, last.gathered, last.updated, last.made), (0, 57, 44, 2, 0));
+    assert!(bits(&mut with, &ours) == bits(&mut without, &theirs));
+}

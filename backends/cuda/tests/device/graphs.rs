@@ -58,7 +58,7 @@ impl Device {
         Ok(bytes.chunks(4).map(|value| f32::from_le_bytes(value.try_into().expect("four bytes"))).collect())
     }
 
-    fn op(&mut self, op: Op, inputs: &[Input<'_, CudaTensor>], attrs: Attrs) -> CudaTensor {
+    pub fn op(&mut self, op: Op, inputs: &[Input<'_, CudaTensor>], attrs: Attrs) -> CudaTensor {
         let metas: Vec<InputMeta> = inputs
             .iter()
             .map(|input| match input {
@@ -98,12 +98,13 @@ impl Device {
             in_graphs: after.in_graphs - before.in_graphs,
             made: after.made - before.made,
             gathered: after.gathered - before.gathered,
+            updated: after.updated - before.updated,
         }
     }
 }
 
 /// A step of different ops, some of whose results are dropped early.
-fn step(device: &mut Device, x: &CudaTensor, factor: f64) -> CudaTensor {
+pub fn step(device: &mut Device, x: &CudaTensor, factor: f64) -> CudaTensor {
     let mut kept = Vec::new();
     let mut y = x.clone();
     for i in 0..20 {
