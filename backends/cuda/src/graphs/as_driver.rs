@@ -89,6 +89,10 @@ impl Driver for Launches {
     fn has_passed(&self, event: CudaEvent) -> Result<bool> {
         let mut state = self.alive()?;
         if state.is_late(event) {
+            let waits_for_device = matches!(state.marker, (Some(marker), true) if !self.driver.has_passed(marker)?);
+            if waits_for_device && state.behind_gathered.contains(&event) {
+                return Ok(false);
+            }
             state.asked += 1;
             if state.asked <= ASKED_MAX {
                 return Ok(false);
@@ -253,6 +257,9 @@ impl Drop for Launches {
         // Held work uses memory that is about to be freed. A lost device does nothing any more.
         if let Ok(mut state) = self.all_issued() {
             self.forget(&mut state);
+            if let Some(marker) = state.marker.0.take() {
+                self.driver.drop_event(marker);
+            }
         }
     }
 }

@@ -112,6 +112,8 @@ struct GraphsState {
     /// Elementwise launches that are held back to be gathered, and the events that will be recorded behind them.
     gathered: Gathered,
     behind_gathered: Vec<CudaEvent>,
+    /// An event, and whether it stands behind the work that was issued before the launches that are held back.
+    marker: (Option<CudaEvent>, bool),
     /// Events that will be recorded once the held work of a graph has been issued.
     late: Vec<CudaEvent>,
     /// The number of times that the host has polled an event of `late` or `behind_gathered`.
@@ -164,6 +166,7 @@ impl Launches {
             ended: None,
             gathered: Gathered::default(),
             behind_gathered: Vec::new(),
+            marker: (None, false),
             late: Vec::new(),
             asked: 0,
             since: 0,
@@ -300,6 +303,7 @@ impl Launches {
         let parts = state.gathered.len();
         let launch = state.gathered.launch(self.driver.updates_graphs());
         state.gathered.forget();
+        state.marker.1 = false;
         let Some((function, grid, args)) = launch else { return Ok(()) };
         // SAFETY: the submitters fulfilled the contract of this work; see the head of this impl.
         if let Err(error) = unsafe { self.issue_next(state, &GraphWork::Launch { function, grid, args: &args }) } {
@@ -318,13 +322,33 @@ impl Launches {
         Ok(())
     }
 
-    /// Issues held work; called when no more work comes for now.
+    /// Whether launches are held back to be gathered while the device is still busy with earlier work, so that holding
+    /// them costs nothing. Marks where the earlier work ends.
+    fn mark_gathered(&self, state: &mut GraphsState) -> Result<bool> {
+        if state.gathered.is_empty() {
+            return Ok(false);
+        }
+        let marker = match state.marker.0 {
+            Some(marker) => marker,
+            None => *state.marker.0.insert(self.driver.new_event()?),
+        };
+        if !state.marker.1 {
+            self.driver.record(marker, self.stream)?;
+            state.marker.1 = true;
+        }
+        Ok(!self.driver.has_passed(marker)?)
+    }
+
+    /// Issues held work, but for launches that may be gathered with others while the device is busy; called again and
+    /// again while no more work comes and some is in flight.
     ///
     /// # Errors
     /// Those of the driver.
     pub fn let_go(&self) -> Result<()> {
         let mut state = self.alive()?;
-        self.issue_gathered(&mut state)?;
+        if !self.mark_gathered(&mut state)? {
+            self.issue_gathered(&mut state)?;
+        }
         if let Graphs::Timed = state.graphs {
             state.times.show(&*self.driver, self.stream)?;
         }

@@ -128,7 +128,7 @@ fn occupied(device: &mut Device, launches: usize) {
 fn updated(device: &mut Device, model: &mut [Trained], update: &Update) -> LaunchCounts {
     device.counted(|device| {
         model.iter_mut().for_each(|trained| trained.update(device, update));
-        device.backend.flush().expect("a device");
+        device.read(&model[0].grad).expect("a read");
     })
 }
 
@@ -148,13 +148,42 @@ fn the_updates_of_44_parameters_are_one_launch_of_sgd_and_two_of_adamw() {
 
 #[test]
 fn no_more_is_held_back_than_the_device_was_given() {
+    for (states, update) in [(1, sgd(0.1)), (2, adamw(1))] {
+        let mut device = device_with(Graphs::Never);
+        let mut model = model(&mut device, states);
+        updated(&mut device, &mut model, &update);
+        // Behind a wait one launch goes by itself, then 2, 4, 8 and 16 are gathered, and the 13 that are left.
+        device.read(&model[0].grad).expect("a read");
+        let counts = updated(&mut device, &mut model, &update);
+        assert_eq!((counts.single, counts.gathered), (6, 43));
+    }
+}
+
+#[test]
+fn a_worker_without_new_work_goes_on_gathering_while_the_device_is_busy() {
     let mut device = device_with(Graphs::Never);
-    let mut model = model(&mut device, 1);
-    updated(&mut device, &mut model, &sgd(0.1));
-    // Behind a wait one launch goes by itself, then 2, 4, 8 and 16 are gathered, and the 13 that are left.
-    device.read(&model[0].grad).expect("a read");
-    let counts = updated(&mut device, &mut model, &sgd(0.1));
-    assert_eq!((counts.single, counts.gathered), (6, 43));
+    let tensors: Vec<CudaTensor> = (0..12).map(|n| device.upload(&[n as f32; 64])).collect();
+    // Memory for the results is there after the first round, and the kernel for several after the second.
+    for _ in 0..2 {
+        drop(tensors.iter().map(|x| device.times(x, 2.0)).collect::<Vec<_>>());
+    }
+    // Where a device runs at once, nothing is to be seen.
+    let is_emulated = device.emulated.is_some();
+    occupied(&mut device, 200);
+    let mut made = Vec::new();
+    let busy = device.counted(|device| {
+        for tensor in &tensors {
+            made.push(device.times(tensor, 2.0));
+            device.backend.flush().expect("a device");
+        }
+    });
+    assert!(!is_emulated || (busy.single, busy.in_graphs) == (0, 0), "{busy:?}");
+    // The device becomes idle, and then gets what is held back.
+    let idle = device.counted(|device| (0..1000).for_each(|_| device.backend.flush().expect("a device")));
+    assert!(!is_emulated || (idle.single, idle.gathered) == (1, 12), "{idle:?}");
+    for (n, made) in made.iter().enumerate() {
+        assert_eq!(device.read(made).expect("a read"), [2.0 * n as f32; 64]);
+    }
 }
 
 #[test]
@@ -168,7 +197,7 @@ fn gathered_updates_give_the_same_bits() {
                 updated(&mut with, &mut ours, &update);
                 for trained in &mut theirs {
                     trained.update(&mut without, &update);
-                    without.backend.flush().expect("a device");
+                    without.read(&trained.grad).expect("a read");
                 }
             }
             assert!(bits(&mut with, &ours) == bits(&mut without, &theirs), "{graphs:?}");
@@ -187,7 +216,7 @@ fn single_instructions_are_gathered_with_numbers_and_lengths_of_their_own() {
         let mut made = Vec::new();
         let counts = device.counted(|device| {
             made = tensors.iter().zip(1..).map(|(x, i)| device.times(x, f64::from(i))).collect();
-            device.backend.flush().expect("a device");
+            device.read(&tensors[0]).expect("a read");
         });
         // The memory of the results is there from the rounds before.
         if round == 2 {

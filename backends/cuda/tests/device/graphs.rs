@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const ELEMENTS: usize = 64;
 
 pub struct Device {
-    emulated: Option<Arc<Emulated>>,
+    pub emulated: Option<Arc<Emulated>>,
     pub backend: CudaBackend,
 }
 
