@@ -25,8 +25,8 @@ struct Part {
     __device__ __forceinline__ u32 ones() const { return masks & 0xffff; }
 };
 
-// The table. A kernel takes it as `__grid_constant__`, since the index of a part is known only when the kernel runs, and
-// the compiler would copy the table to each thread's memory otherwise.
+// The table. A kernel takes it as `__grid_constant__`, since the index of a part is known only when the kernel runs,
+// and the compiler would copy the table to each thread's memory otherwise.
 template <int COLUMNS, int PARTS>
 struct Parts {
     Part<COLUMNS> at[PARTS];

@@ -61,15 +61,20 @@ impl<'a> FusionPlan<'a> {
         (plan.program.kept.len() <= KEPT_MAX).then_some(plan)
     }
 
+    /// The number of the input that is this tensor.
+    fn input_of(&self, t: &CudaTensor) -> Option<usize> {
+        let is_it =
+            |source: &ElementwiseSource<'_>| matches!(source, ElementwiseSource::Tensor(of) if std::ptr::eq(*of, t));
+        self.sources.iter().position(is_it)
+    }
+
     /// Whether a step depends on a tensor.
     fn reads(&self, step: usize, t: &CudaTensor) -> bool {
-        let is_it = |source: &ElementwiseSource<'_>| matches!(source, ElementwiseSource::Tensor(known) if std::ptr::eq(*known, t));
-        self.sources.iter().position(is_it).is_some_and(|i| self.needs[step] >> i & 1 == 1)
+        self.input_of(t).is_some_and(|i| self.needs[step] >> i & 1 == 1)
     }
 
     fn tensor(&mut self, t: &'a CudaTensor) -> Option<ProgramValue> {
-        let is_it = |source: &ElementwiseSource<'_>| matches!(source, ElementwiseSource::Tensor(known) if std::ptr::eq(*known, t));
-        match self.sources.iter().position(is_it) {
+        match self.input_of(t) {
             Some(known) => Some(ProgramValue::Input(known)),
             None => self.input(ElementwiseSource::Tensor(t), t.meta.dtype),
         }

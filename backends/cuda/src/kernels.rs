@@ -159,8 +159,8 @@ impl Kernels {
         self.several.get(&kernel).copied()
     }
 
-    /// Notes that launches of `kernel`, that of `program` for [`Traversal::Straight`], follow each other. The kernel for
-    /// several is compiled as [`Kernels::ready`] compiles; without one, each launch goes by itself.
+    /// Notes that launches of `kernel`, that of `program` for [`Traversal::Straight`], follow each other. The kernel
+    /// for several is compiled as [`Kernels::ready`] compiles; without one, each launch goes by itself.
     pub fn repeated(&mut self, kernel: KernelFunction, program: &Program) {
         match self.ready(program, Traversal::Gathered) {
             Ok(Some(several)) => {

@@ -290,7 +290,7 @@ fn a_launch_in_a_graph_gets_other_arguments() {
         (cuda.end_capture(side).expect("a graph"), node)
     };
     for number in [2.0, 3.0, 5.0] {
-        // SAFETY: as above; the kernel and the grid are those of the capture.
+        // SAFETY: the kernel and the grid are those of the capture, on memory of `COUNT` numbers.
         unsafe {
             if number > 2.0 {
                 cuda.update_launch(graph, node, kernel, grid, &args(number)).expect("an update");

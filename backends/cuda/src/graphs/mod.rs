@@ -498,7 +498,7 @@ impl Launches {
         let (graph, len) = (entry.graph, entry.steps.len());
         // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
         let updated = unsafe { entry.update(&*self.driver) }?;
-        // SAFETY: as above, and the graph has the arguments that were submitted.
+        // SAFETY: all work of the graph was submitted, with the arguments that it has after the update.
         unsafe { self.driver.launch_graph(graph, self.stream) }?;
         state.cache.hit(id);
         state.counts.graphs += 1;

@@ -7,7 +7,7 @@ use gt_cuda::CudaTensor;
 use gt_cuda::graphs::{Graphs, LaunchCounts, Limits};
 use gt_ops::{Attrs, Op, Scalar};
 
-/// Why nothing is gathered where each result is allocated anew.
+/// The reason why nothing is gathered where each result has an allocation of its own.
 const FILLED: &str = "new memory is filled before each launch";
 
 /// A model's parameters: 40 small ones of lengths that differ, and a large one after every ten of them.
@@ -35,7 +35,7 @@ fn model(device: &mut Device, states: usize) -> Vec<Trained> {
     made
 }
 
-/// What a stage takes: a tensor of the parameter, by number, an earlier stage, or a number.
+/// An operand of a stage: a tensor that belongs to the parameter, the result of an earlier stage, or a number.
 #[derive(Clone, Copy)]
 enum Feed {
     Parameter,
