@@ -177,8 +177,13 @@ impl Program {
 
     fn write(&self, text: &mut String, name: &str, walk: Traversal) -> std::fmt::Result {
         let straight = matches!(walk, Traversal::Straight | Traversal::Gathered);
+        let gathered = walk == Traversal::Gathered;
+        let (inputs, columns) = (self.inputs.len(), self.inputs.len() + self.kept.len());
         let (mut parameters, mut arguments) = (String::new(), String::new());
-        for i in 0..self.inputs.len() {
+        if gathered {
+            write!(parameters, "const Part<{columns}> &part, ")?;
+        }
+        for i in (0..inputs).filter(|_| !gathered) {
             write!(parameters, "Operand in{i}, ")?;
             write!(arguments, "in{i}, ")?;
         }
@@ -196,7 +201,14 @@ impl Program {
         let places = if straight { "" } else { ", const i64 *offsets, const i64 *inner" };
         writeln!(text, "template <int V>\nGT_DEVICE void {name}_lanes({parameters}u64 at{places}) {{")?;
         for (i, dtype) in self.inputs.iter().map(|dtype| c_name(*dtype)).enumerate() {
-            let first = format!("(const {dtype} *)in{i}.first");
+            // The compiler knows that an address in the arguments is global, but not one that may be a scalar's null.
+            let first = match gathered {
+                true => format!("(const {dtype} *)part.columns[{i}]"),
+                false => format!("(const {dtype} *)in{i}.first"),
+            };
+            if gathered {
+                writeln!(text, "    const Operand in{i} = part.operand({i});")?;
+            }
             write!(text, "    const auto x{i} = ones >> {i} & 1 ? repeated<V>(only<{dtype}>(in{i})) : ")?;
             if straight {
                 writeln!(text, "computed(read<V>({first} + at));")?;
@@ -220,16 +232,13 @@ impl Program {
         }
         text.push_str("}\n");
         let lanes = if walk == Traversal::Single { 1 } else { self.lanes() };
-        if walk == Traversal::Gathered {
-            let inputs = self.inputs.len();
-            let columns = inputs + self.kept.len();
+        if gathered {
             let parts = parts_max(columns);
-            let operands: String = (0..inputs).map(|i| format!("part.operand({i}), ")).collect();
             let mut results = String::new();
             for (o, step) in self.kept.iter().enumerate() {
                 write!(results, "({} *)part.columns[{}], ", c_name(self.steps[*step].out), inputs + o)?;
             }
-            let arguments = format!("{operands}{results}part.ones(), ");
+            let arguments = format!("part, {results}part.ones(), ");
             writeln!(
                 text,
                 "GT_KERNEL({THREADS}) {name}(const __grid_constant__ Parts<{columns}, {parts}> parts, u32 count) {{
@@ -251,7 +260,6 @@ impl Program {
 }}"
             )
         } else {
-            let inputs = self.inputs.len();
             writeln!(
                 text,
                 "GT_KERNEL({THREADS}) {name}({parameters}u64 count, Axes axes, Strides<{inputs}> strides) {{

@@ -150,6 +150,36 @@ fn the_updates_of_44_parameters_are_one_launch_of_sgd_and_two_of_adamw() {
     }
 }
 
+/// Scales every gradient by a number that a kernel has computed, in place, as `clip_grad_norm_` does.
+fn clipped(device: &mut Device, model: &mut [Trained], factor: &CudaTensor) -> LaunchCounts {
+    device.counted(|device| {
+        for trained in model.iter_mut() {
+            let meta = device.backend.meta(&trained.grad);
+            let operands = [Input::Tensor(&trained.grad), Input::Tensor(factor)];
+            trained.grad = device.backend.execute(Op::Mul, &operands, &Attrs::None, &meta, 1).expect("an op");
+        }
+        device.read(&model[0].grad).expect("a read");
+    })
+}
+
+#[test]
+fn the_scaling_of_44_gradients_is_one_launch() {
+    let mut device = device_with(Graphs::Never);
+    let mut model = model(&mut device, 0);
+    let factor = device.upload(&[0.5]);
+    let before: Vec<Vec<f32>> = model.iter().map(|trained| device.read(&trained.grad).expect("a read")).collect();
+    assert_eq!(clipped(&mut device, &mut model, &factor).gathered, 42, "the first two launches ask for the kernel");
+    occupied(&mut device, 64);
+    let counts = clipped(&mut device, &mut model, &factor);
+    assert_eq!((counts.single, counts.gathered), (1, 44));
+    let behind_a_wait = clipped(&mut device, &mut model, &factor);
+    assert_eq!((behind_a_wait.single, behind_a_wait.gathered), (6, 43));
+    for (trained, before) in model.iter().zip(before) {
+        let scaled: Vec<f32> = before.iter().map(|x| x * 0.125).collect();
+        assert_eq!(device.read(&trained.grad).expect("a read"), scaled);
+    }
+}
+
 #[test]
 fn no_more_is_held_back_than_the_device_was_given() {
     for (states, update) in [(1, sgd(0.1)), (2, adamw(1))] {
