@@ -266,7 +266,8 @@ fn a_launch_in_a_graph_gets_other_arguments() {
     let kernel = cuda.function(cuda.load(&image).expect("a module"), &program.name()).expect("a function");
     let (stream, side) = (cuda.new_stream().expect("a stream"), cuda.new_stream().expect("a stream"));
     let [x, y] = [(); 2].map(|()| cuda.allocate(4 * COUNT, stream).expect("memory"));
-    let ones: Vec<u8> = [1f32; COUNT].into_iter().flat_map(f32::to_le_bytes).collect();
+    let host = cuda.allocate_host(4 * COUNT).expect("pinned memory");
+    let filled = f32::from_bits(0x3f3f_3f3f);
     let args = |number: f32| {
         let mut args = Args::new();
         args.push([x, 0]).push([0, u64::from(number.to_bits())]).push(y).push(0b10u32).push(COUNT as u64);
@@ -274,23 +275,24 @@ fn a_launch_in_a_graph_gets_other_arguments() {
     };
     let grid = Grid::new(1, 256);
     let results = || {
-        let mut bytes = [0; 4 * COUNT];
         // SAFETY: both ranges have this size, and the fake copies at once.
-        unsafe { cuda.download(bytes.as_mut_ptr(), y, bytes.len(), stream) }.expect("a copy");
-        bytes.chunks(4).map(|value| f32::from_le_bytes(value.try_into().expect("four bytes"))).collect::<Vec<_>>()
+        unsafe {
+            cuda.download(host.as_ptr(), y, 4 * COUNT, stream).expect("a copy");
+            host.as_ptr().cast::<[f32; COUNT]>().read_unaligned()
+        }
     };
     assert!(matches!(cuda.captured_launch(side), Err(DriverError::Failed { .. })), "nothing is captured");
     cuda.begin_capture(side).expect("a capture");
     // SAFETY: the arguments are those of the kernel, on memory of this size; the fake does everything at once.
     let (graph, node) = unsafe {
-        cuda.upload(x, ones.as_ptr(), ones.len(), stream).expect("a copy");
-        cuda.fill(y, 0, ones.len(), side).expect("a fill");
+        cuda.fill(x, 0x3f, 4 * COUNT, stream).expect("a fill");
+        cuda.fill(y, 0, 4 * COUNT, side).expect("a fill");
         cuda.launch(kernel, grid, &args(2.0), side).expect("a launch");
         let node = cuda.captured_launch(side).expect("a node");
         (cuda.end_capture(side).expect("a graph"), node)
     };
     let updated = fake.get("fake_graphs_updated");
-    for number in [2.0, 3.0, 5.0] {
+    for number in [2.0, 4.0, 8.0] {
         // SAFETY: the kernel and the grid are those of the capture, on memory of `COUNT` numbers.
         unsafe {
             if number > 2.0 {
@@ -298,13 +300,16 @@ fn a_launch_in_a_graph_gets_other_arguments() {
             }
             cuda.launch_graph(graph, stream).expect("a launch");
         }
-        assert_eq!(results(), [number; COUNT]);
+        assert_eq!(results(), [number * filled; COUNT]);
     }
     assert_eq!(fake.get("fake_graphs"), 2, "the graph that was captured is kept, since its nodes name the launches");
     cuda.drop_graph(graph);
     assert_eq!((fake.get("fake_graphs"), fake.get("fake_graphs_updated") - updated), (0, 2));
-    // SAFETY: the fake has done all work.
-    [x, y].into_iter().for_each(|memory| unsafe { cuda.free(memory, stream) }.expect("memory"));
+    // SAFETY: the fake has done all work, and nothing uses the memory any more.
+    unsafe {
+        [x, y].into_iter().for_each(|memory| cuda.free(memory, stream).expect("memory"));
+        cuda.free_host(host);
+    }
 }
 
 /// The fake cuBLASLt, whose algorithms take these virtual nanoseconds; the heuristics name them in this order.
