@@ -307,7 +307,7 @@ pub trait Backend {
     }
 
     /// Starts work that the backend has put off to combine it with later instructions; called when no instructions are
-    /// left.
+    /// left, and again while some are in flight: a device that is busy may get the rest later.
     ///
     /// # Errors
     /// [`ExecError::Lost`].

@@ -3,10 +3,11 @@
 use crate::backend::{CudaBackend, Inputs};
 use crate::checks::Slot;
 use crate::driver::{Args, Grid, KernelFunction};
-use crate::error::Result;
+use crate::error::{Result, failed};
+use crate::graphs::gathered::ElementwiseLaunch;
 use crate::kernels::Kernels;
 use crate::launch::divider;
-use crate::program::{self, INPUTS_MAX, Program, THREADS, Traversal};
+use crate::program::{self, INPUTS_MAX, KEPT_MAX, Program, THREADS, Traversal};
 use crate::template::{KernelKey, Template};
 use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input, Loops, Power, computed_bits, scalar_bits, simple_power};
@@ -70,7 +71,13 @@ fn catalogue() -> Vec<KernelKey> {
                 };
                 if makes {
                     let one = program::lanes(row.op, dtype, dtype.size().max(out.size())) == 1;
-                    let walks = Traversal::ALL.into_iter().filter(|walk| !(one && *walk == Traversal::Rows));
+                    // The kernel for several is compiled where launches follow each other, as a program's.
+                    let is_listed = |walk: &Traversal| match walk {
+                        Traversal::Straight | Traversal::Single => true,
+                        Traversal::Rows => !one,
+                        Traversal::Gathered => false,
+                    };
+                    let walks = Traversal::ALL.into_iter().filter(is_listed);
                     keys.extend(walks.map(|walk| key(row.op, dtype, out, walk)));
                 }
             }
@@ -192,7 +199,8 @@ impl CudaBackend {
         };
         let lanes = program::lanes(op, dtype, dtype.size().max(out.dtype.size()));
         let function = |kernels: &mut Kernels, walk| kernels.get(&key(op, dtype, out.dtype, walk));
-        self.launch_program(function, lanes, &sources[..inputs.len()], &[&result], slot)?;
+        let program = || Program::single(op, dtype, out.dtype);
+        self.launch_program(function, program, lanes, &sources[..inputs.len()], &[&result], slot)?;
         Ok(result)
     }
 
@@ -201,6 +209,7 @@ impl CudaBackend {
     pub(crate) fn launch_program(
         &mut self,
         function: impl Fn(&mut Kernels, Traversal) -> Result<KernelFunction>,
+        program: impl FnOnce() -> Program,
         lanes: usize,
         sources: &[ElementwiseSource<'_>],
         results: &[&CudaTensor],
@@ -228,11 +237,16 @@ impl CudaBackend {
         };
         if aligned && is_straight(sources, &shape, lanes) {
             let function = function(&mut self.kernels, Traversal::Straight)?;
+            let blocks = grid(elements / lanes + elements % lanes);
+            if slot.is_none() {
+                // SAFETY: the function is the program's, and operands and results have `elements` elements.
+                return unsafe { self.launch_straight(function, program, sources, results, ones, blocks) };
+            }
             let mut args = Args::new();
             arguments(&mut args, &[0; INPUTS_MAX], 0);
             args.push(elements as u64);
             // SAFETY: the arguments match the program's kernel, and operands and results have `elements` elements.
-            return unsafe { self.launch(function, grid(elements / lanes + elements % lanes), &args) };
+            return unsafe { self.launch(function, blocks, &args) };
         }
         let loops = loops_of(sources, &shape);
         let walk = if aligned { by_rows(&loops, lanes) } else { Traversal::Single };
@@ -250,6 +264,53 @@ impl CudaBackend {
             push_axes(&mut args, &loops, count, lanes, sources);
             // SAFETY: the arguments match the program's kernel, and each slice lies inside the operands and results.
             unsafe { self.launch(function, grid(count * each / lanes), &args)? };
+        }
+        Ok(())
+    }
+}
+
+impl CudaBackend {
+    /// Launches a program's kernel of [`Traversal::Straight`], which reports no errors, by itself or with others.
+    ///
+    /// # Safety
+    /// The kernel is that of the program, and operands and results are as it takes them.
+    unsafe fn launch_straight(
+        &mut self,
+        kernel: KernelFunction,
+        program: impl FnOnce() -> Program,
+        sources: &[ElementwiseSource<'_>],
+        results: &[&CudaTensor],
+        ones: u32,
+        grid: Grid,
+    ) -> Result<()> {
+        const COLUMNS_MAX: usize = INPUTS_MAX + KEPT_MAX;
+        let (mut columns, mut bytes, mut scalars) = ([0; COLUMNS_MAX], [0; COLUMNS_MAX], 0);
+        for (i, source) in sources.iter().enumerate() {
+            (columns[i], bytes[i]) = match source {
+                ElementwiseSource::Tensor(t) => (t.ptr(), t.meta.bytes() as u64),
+                ElementwiseSource::Number(bits) => (*bits, 0),
+            };
+            scalars |= u32::from(matches!(source, ElementwiseSource::Number(_))) << i;
+        }
+        let inputs = sources.len();
+        for (i, result) in results.iter().enumerate() {
+            (columns[inputs + i], bytes[inputs + i]) = (result.ptr(), result.meta.bytes() as u64);
+        }
+        let used = inputs + results.len();
+        let launch = ElementwiseLaunch {
+            kernel,
+            inputs,
+            columns: &columns[..used],
+            bytes: &bytes[..used],
+            masks: ones | scalars << INPUTS_MAX,
+            count: results.first().map_or(0, |result| result.numel() as u64),
+            blocks: grid.blocks[0],
+        };
+        let several = self.kernels.several(kernel);
+        // SAFETY: the arguments match the program's kernels, by the contract of this method.
+        let repeated = unsafe { self.launches.elementwise(&launch, several) }.map_err(failed)?;
+        if repeated && several.is_none() {
+            self.kernels.repeated(kernel, &program());
         }
         Ok(())
     }

@@ -61,9 +61,20 @@ impl<'a> FusionPlan<'a> {
         (plan.program.kept.len() <= KEPT_MAX).then_some(plan)
     }
 
+    /// The number of the input that is this tensor.
+    fn input_of(&self, t: &CudaTensor) -> Option<usize> {
+        let is_it =
+            |source: &ElementwiseSource<'_>| matches!(source, ElementwiseSource::Tensor(of) if std::ptr::eq(*of, t));
+        self.sources.iter().position(is_it)
+    }
+
+    /// Whether a step depends on a tensor.
+    fn reads(&self, step: usize, t: &CudaTensor) -> bool {
+        self.input_of(t).is_some_and(|i| self.needs[step] >> i & 1 == 1)
+    }
+
     fn tensor(&mut self, t: &'a CudaTensor) -> Option<ProgramValue> {
-        let is_it = |source: &ElementwiseSource<'_>| matches!(source, ElementwiseSource::Tensor(known) if std::ptr::eq(*known, t));
-        match self.sources.iter().position(is_it) {
+        match self.input_of(t) {
             Some(known) => Some(ProgramValue::Input(known)),
             None => self.input(ElementwiseSource::Tensor(t), t.meta.dtype),
         }
@@ -156,8 +167,11 @@ impl CudaBackend {
         let mut results = Vec::with_capacity(plan.program.kept.len());
         for &at in &plan.program.kept {
             let out = &stages[at].out;
-            // Each thread reads all its inputs before it writes, so any result may reuse any operand's memory.
-            let mut result = match free.iter().position(|t| gives_memory(t, out)) {
+            // Each thread reads all its inputs before it writes, so any result may reuse any operand's memory. It takes
+            // that of an operand of its own, if it can: an optimizer's state then stays where it is, and its launches
+            // recur.
+            let gives = |own: bool| free.iter().position(|t| gives_memory(t, out) && (!own || plan.reads(at, t)));
+            let mut result = match gives(true).or_else(|| gives(false)) {
                 Some(i) => {
                     let t = free.swap_remove(i);
                     let layout = Layout { meta: *out, ..t.layout };
@@ -181,7 +195,7 @@ impl CudaBackend {
             // A result in the memory of an operand is not aligned as new memory is.
             false => kernels.program(program, needed),
         };
-        self.launch_program(kernel_of, program.lanes(), sources, &written, None)?;
+        self.launch_program(kernel_of, || program.clone(), program.lanes(), sources, &written, None)?;
         let mut results = results.into_iter();
         Ok(stages.iter().map(|stage| if stage.kept { results.next() } else { None }).collect())
     }

@@ -30,6 +30,7 @@ pub static HEADERS: &[Header] = &[
     ("sort.cuh", include_str!("../kernels/sort.cuh")),
     ("special.cuh", include_str!("../kernels/special.cuh")),
     ("team.cuh", include_str!("../kernels/team.cuh")),
+    ("tensors.cuh", include_str!("../kernels/tensors.cuh")),
     ("types.cuh", include_str!("../kernels/types.cuh")),
     ("walk.cuh", include_str!("../kernels/walk.cuh")),
     ("window.cuh", include_str!("../kernels/window.cuh")),

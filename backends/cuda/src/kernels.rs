@@ -28,6 +28,8 @@ pub struct Kernels {
     loaded: HashMap<u128, KernelFunction>,
     /// Fused programs, which have no key.
     programs: HashMap<Program, Seen>,
+    /// The kernel of [`Traversal::Gathered`] for that of [`Traversal::Straight`].
+    several: HashMap<KernelFunction, KernelFunction>,
     background: BackgroundCompiler<(Program, Traversal)>,
     /// Whether a program is compiled at its first occurrence, and the worker waits for it.
     at_once: bool,
@@ -63,6 +65,7 @@ impl Kernels {
             prebuilt: None,
             loaded: HashMap::new(),
             programs: HashMap::new(),
+            several: HashMap::new(),
             at_once: false,
         }
     }
@@ -147,6 +150,24 @@ impl Kernels {
                 Ok(None)
             }
             ProgramKernel::None | ProgramKernel::Compiling => Ok(None),
+        }
+    }
+
+    /// The kernel that does several launches of `kernel`, a program's kernel of [`Traversal::Straight`].
+    #[inline]
+    pub fn several(&self, kernel: KernelFunction) -> Option<KernelFunction> {
+        self.several.get(&kernel).copied()
+    }
+
+    /// Notes that launches of `kernel`, that of `program` for [`Traversal::Straight`], follow each other. The kernel
+    /// for several is compiled as [`Kernels::ready`] compiles; without one, each launch goes by itself.
+    pub fn repeated(&mut self, kernel: KernelFunction, program: &Program) {
+        match self.ready(program, Traversal::Gathered) {
+            Ok(Some(several)) => {
+                self.several.insert(kernel, several);
+            }
+            Ok(None) => {}
+            Err(error) => tracing::debug!(target: "gtd::compile", %error, "launches are not gathered"),
         }
     }
 

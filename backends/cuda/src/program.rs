@@ -5,6 +5,7 @@
 //! as its instructions one by one. Shapes, strides and scalars are arguments of the kernel, not part of the program. A
 //! single instruction is a program of one step.
 
+use crate::driver::ARGS_BYTES_MAX;
 use crate::template::c_name;
 use gt_ops::{Class, DType, Op};
 use std::borrow::Cow;
@@ -22,6 +23,8 @@ const NAME_MAX: usize = 100;
 pub const THREADS: u32 = 256;
 /// Bytes of a vector load or store.
 const VECTOR_BYTES: usize = 16;
+/// Bytes of the arguments behind the table of [`Traversal::Gathered`].
+const COUNT_BYTES: usize = 8;
 /// The most operations per element, on floats and on integers, for which a thread takes several elements: costlier
 /// steps are not bound by memory, and their code would be repeated for each lane.
 const LANES_COST_MAX: [u16; 2] = [80, 8];
@@ -99,11 +102,18 @@ pub enum Traversal {
     Rows,
     /// Strided, one element at a time.
     Single,
+    /// Several results in one launch, each with its own operands, of its own length, and traversed as by `Straight`.
+    Gathered,
 }
 
 impl Traversal {
     /// Every traversal.
-    pub const ALL: [Traversal; 3] = [Traversal::Straight, Traversal::Rows, Traversal::Single];
+    pub const ALL: [Traversal; 4] = [Traversal::Straight, Traversal::Rows, Traversal::Single, Traversal::Gathered];
+
+    /// The header of a kernel's source.
+    fn header(self) -> &'static str {
+        if self == Traversal::Gathered { "tensors.cuh" } else { "elementwise.cuh" }
+    }
 }
 
 /// An elementwise program.
@@ -155,7 +165,7 @@ impl Program {
 
     /// The source of the program's kernel, called [`Program::name`].
     pub fn source(&self, walk: Traversal) -> String {
-        format!("#include \"elementwise.cuh\"\n{}", self.code(&self.name(), walk))
+        format!("#include \"{}\"\n{}", walk.header(), self.code(&self.name(), walk))
     }
 
     /// The code of a kernel called `name`, with the arguments that [`crate::elementwise`] pushes.
@@ -166,9 +176,14 @@ impl Program {
     }
 
     fn write(&self, text: &mut String, name: &str, walk: Traversal) -> std::fmt::Result {
-        let straight = walk == Traversal::Straight;
+        let straight = matches!(walk, Traversal::Straight | Traversal::Gathered);
+        let gathered = walk == Traversal::Gathered;
+        let (inputs, columns) = (self.inputs.len(), self.inputs.len() + self.kept.len());
         let (mut parameters, mut arguments) = (String::new(), String::new());
-        for i in 0..self.inputs.len() {
+        if gathered {
+            write!(parameters, "const Part<{columns}> &part, ")?;
+        }
+        for i in (0..inputs).filter(|_| !gathered) {
             write!(parameters, "Operand in{i}, ")?;
             write!(arguments, "in{i}, ")?;
         }
@@ -186,7 +201,14 @@ impl Program {
         let places = if straight { "" } else { ", const i64 *offsets, const i64 *inner" };
         writeln!(text, "template <int V>\nGT_DEVICE void {name}_lanes({parameters}u64 at{places}) {{")?;
         for (i, dtype) in self.inputs.iter().map(|dtype| c_name(*dtype)).enumerate() {
-            let first = format!("(const {dtype} *)in{i}.first");
+            // The compiler knows that an address in the arguments is global, but not one that may be a scalar's null.
+            let first = match gathered {
+                true => format!("(const {dtype} *)part.columns[{i}]"),
+                false => format!("(const {dtype} *)in{i}.first"),
+            };
+            if gathered {
+                writeln!(text, "    const Operand in{i} = part.operand({i});")?;
+            }
             write!(text, "    const auto x{i} = ones >> {i} & 1 ? repeated<V>(only<{dtype}>(in{i})) : ")?;
             if straight {
                 writeln!(text, "computed(read<V>({first} + at));")?;
@@ -210,7 +232,24 @@ impl Program {
         }
         text.push_str("}\n");
         let lanes = if walk == Traversal::Single { 1 } else { self.lanes() };
-        if straight {
+        if gathered {
+            let parts = parts_max(columns);
+            let mut results = String::new();
+            for (o, step) in self.kept.iter().enumerate() {
+                write!(results, "({} *)part.columns[{}], ", c_name(self.steps[*step].out), inputs + o)?;
+            }
+            let arguments = format!("part, {results}part.ones(), ");
+            writeln!(
+                text,
+                "GT_KERNEL({THREADS}) {name}(const __grid_constant__ Parts<{columns}, {parts}> parts, u32 count) {{
+    const int V = {lanes};
+    const auto &part = parts.of(blockIdx.x, count);
+    const u64 i = u64(blockIdx.x - part.first) * {THREADS} + threadIdx.x, vectors = part.count / V, rest = i - vectors;
+    if (i < vectors) {name}_lanes<V>({arguments}i * V);
+    else if (rest < part.count % V) {name}_lanes<1>({arguments}vectors * V + rest);
+}}"
+            )
+        } else if straight {
             writeln!(
                 text,
                 "GT_KERNEL({THREADS}) {name}({parameters}u64 count) {{
@@ -221,7 +260,6 @@ impl Program {
 }}"
             )
         } else {
-            let inputs = self.inputs.len();
             writeln!(
                 text,
                 "GT_KERNEL({THREADS}) {name}({parameters}u64 count, Axes axes, Strides<{inputs}> strides) {{
@@ -235,6 +273,16 @@ impl Program {
             )
         }
     }
+}
+
+/// The most parts of a launch of [`Traversal::Gathered`], for a program of this many inputs and results together.
+pub const fn parts_max(columns: usize) -> usize {
+    (ARGS_BYTES_MAX - COUNT_BYTES) / part_bytes(columns)
+}
+
+/// The bytes of a part: `struct Part` of `tensors.cuh`.
+pub const fn part_bytes(columns: usize) -> usize {
+    8 * columns + 16
 }
 
 /// Elements that a thread computes together for `op` on `dtype`, if the widest element in memory has this many bytes.

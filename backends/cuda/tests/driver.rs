@@ -13,8 +13,9 @@ use gt_cuda::compile::{Compiler, Image, Store};
 use gt_cuda::dnn::Cudnn;
 use gt_cuda::driver::cuda::{CudaDriver, OpenError};
 use gt_cuda::driver::emulated::{Gxx, is_available, test_store};
-use gt_cuda::driver::{CudaStream, DriverError, Grid};
+use gt_cuda::driver::{Args, CudaStream, DriverError, Grid};
 use gt_cuda::graphs::{Graphs, Limits};
+use gt_cuda::program::{Program, Traversal};
 use gt_cuda::template::{KernelKey, source, together};
 use gt_cuda::{CudaBackend, Driver, EmulatedCudaFactory};
 use gt_nvidia::{CUBLAS_LT, CUDNN};
@@ -251,6 +252,63 @@ fn what_repeats_is_captured_and_given_back() {
         assert_eq!(fake.get("fake_graphs_launched") > launched, refuse == 0, "{graphs:?}");
         drop(backend);
         assert_eq!(fake.get("fake_graphs"), 0);
+    }
+}
+
+#[test]
+fn a_launch_in_a_graph_gets_other_arguments() {
+    const COUNT: usize = 6;
+    let Some(fake) = Fake::new() else { return };
+    let cuda = fake.open();
+    assert!(cuda.updates_graphs());
+    let program = Program::single(Op::Mul, DType::F32, DType::F32);
+    let image = Gxx::default().compile(&program.name(), &program.source(Traversal::Straight)).expect("a kernel");
+    let kernel = cuda.function(cuda.load(&image).expect("a module"), &program.name()).expect("a function");
+    let (stream, side) = (cuda.new_stream().expect("a stream"), cuda.new_stream().expect("a stream"));
+    let [x, y] = [(); 2].map(|()| cuda.allocate(4 * COUNT, stream).expect("memory"));
+    let host = cuda.allocate_host(4 * COUNT).expect("pinned memory");
+    let filled = f32::from_bits(0x3f3f_3f3f);
+    let args = |number: f32| {
+        let mut args = Args::new();
+        args.push([x, 0]).push([0, u64::from(number.to_bits())]).push(y).push(0b10u32).push(COUNT as u64);
+        args
+    };
+    let grid = Grid::new(1, 256);
+    let results = || {
+        // SAFETY: both ranges have this size, and the fake copies at once.
+        unsafe {
+            cuda.download(host.as_ptr(), y, 4 * COUNT, stream).expect("a copy");
+            host.as_ptr().cast::<[f32; COUNT]>().read_unaligned()
+        }
+    };
+    assert!(matches!(cuda.captured_launch(side), Err(DriverError::Failed { .. })), "nothing is captured");
+    cuda.begin_capture(side).expect("a capture");
+    // SAFETY: the arguments are those of the kernel, on memory of this size; the fake does everything at once.
+    let (graph, node) = unsafe {
+        cuda.fill(x, 0x3f, 4 * COUNT, stream).expect("a fill");
+        cuda.fill(y, 0, 4 * COUNT, side).expect("a fill");
+        cuda.launch(kernel, grid, &args(2.0), side).expect("a launch");
+        let node = cuda.captured_launch(side).expect("a node");
+        (cuda.end_capture(side).expect("a graph"), node)
+    };
+    let updated = fake.get("fake_graphs_updated");
+    for number in [2.0, 4.0, 8.0] {
+        // SAFETY: the kernel and the grid are those of the capture, on memory of `COUNT` numbers.
+        unsafe {
+            if number > 2.0 {
+                cuda.update_launch(graph, node, kernel, grid, &args(number)).expect("an update");
+            }
+            cuda.launch_graph(graph, stream).expect("a launch");
+        }
+        assert_eq!(results(), [number * filled; COUNT]);
+    }
+    assert_eq!(fake.get("fake_graphs"), 2, "the graph that was captured is kept, since its nodes name the launches");
+    cuda.drop_graph(graph);
+    assert_eq!((fake.get("fake_graphs"), fake.get("fake_graphs_updated") - updated), (0, 2));
+    // SAFETY: the fake has done all work, and nothing uses the memory any more.
+    unsafe {
+        [x, y].into_iter().for_each(|memory| cuda.free(memory, stream).expect("memory"));
+        cuda.free_host(host);
     }
 }
 

@@ -38,6 +38,18 @@ typedef struct CUmemPoolHandle_st* CUmemoryPool;
 typedef int CUstreamCaptureMode;
 typedef struct CUgraph_st* CUgraph;
 typedef struct CUgraphExec_st* CUgraphExec;
+typedef struct CUgraphNode_st* CUgraphNode;
+typedef struct CUkern_st* CUkernel;
+typedef int CUstreamCaptureStatus;
+typedef unsigned long long cuuint64_t;
+struct CUgraphEdgeData;
+struct CUDA_KERNEL_NODE_PARAMS_v2 {
+    CUfunction func;
+    unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void **kernelParams, **extra;
+    CUkernel kern;
+    CUcontext ctx;
+};
 #endif
 
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
@@ -55,7 +67,7 @@ static std::map<char*, Host> host;
 static std::set<void*> streams, modules;
 struct Graph { std::vector<std::function<void()>> work; };
 static std::set<Graph*> graphs, execs;
-static long launched, refused, synchronized;
+static long launched, updated, refused, synchronized;
 static int late;
 static std::map<void*, Event> events;
 static thread_local CUcontext current;
@@ -89,6 +101,7 @@ int fake_retained() { return retained; }
 void fake_refuse_graphs(int refuse) { refused = refuse; }
 unsigned long long fake_graphs() { return graphs.size() + execs.size(); }
 unsigned long long fake_graphs_launched() { return launched; }
+unsigned long long fake_graphs_updated() { return updated; }
 // Controls for tests of timing: a query finds that no event has passed; the number of calls that waited for the device.
 void fake_hold_events(int hold) { late = hold; }
 unsigned long long fake_waits() { return synchronized; }
@@ -294,24 +307,32 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute which, int
     NEEDS_CONTEXT;
     return result(function && which == 8 && value <= 99 << 10 ? 0 : INVALID_VALUE);
 }
-CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared, CUstream stream, void** params, void** extra) {
-    NEEDS_STREAM(stream);
-    if (!f || !gx || !gy || !gz || gy > 65535 || gz > 65535 || !bx || bx > 1024 || by != 1 || bz != 1 || shared > 99 << 10 || extra)
-        return result(INVALID_VALUE);
-    // The real driver knows the sizes of arguments from the module. Here all arguments are in one buffer of 2 KiB, and
+static bool is_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                      unsigned shared, void** extra) {
+    return f && gx && gy && gz && gy <= 65535 && gz <= 65535 && bx && bx <= 1024 && by == 1 && bz == 1 &&
+           shared <= 99 << 10 && !extra;
+}
+static std::function<void()> launch_of(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                                       unsigned shared, void** params) {
+    // The real driver knows the sizes of arguments from the module. Here all arguments are in one buffer of 4 KiB, and
     // a null pointer follows the last one.
-    std::vector<char> bytes(2048);
+    std::vector<char> bytes(4096);
     std::vector<size_t> places;
     if (params[0]) std::memcpy(bytes.data(), params[0], bytes.size());
     for (int i = 0; i < 64 && params[i]; i++) places.push_back(size_t((char*)params[i] - (char*)params[0]));
-    ((FakeStream*)stream)->take([=] {
+    return [=] {
         std::vector<void*> args;
         for (size_t place : places) args.push_back((void*)(bytes.data() + place));
         // As `struct Launch` in `src/driver/emulated/fibers.h`.
         const struct { void** args; unsigned blocks[3], threads, shared_bytes; unsigned long long seed; } launch = {args.data(), {gx, gy, gz}, bx, shared, 0};
         ((void (*)(const void*))f)(&launch);
-    });
+    };
+}
+CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, CUstream stream, void** params, void** extra) {
+    NEEDS_STREAM(stream);
+    if (!is_launch(f, gx, gy, gz, bx, by, bz, shared, extra)) return result(INVALID_VALUE);
+    ((FakeStream*)stream)->take(launch_of(f, gx, gy, gz, bx, shared, params));
     return result(0);
 }
 
@@ -320,6 +341,18 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
     auto s = (FakeStream*)stream;
     if (s->captured || mode != 1) return result(ILLEGAL_STATE);
     s->captured = true;
+    return result(0);
+}
+// A node is the number of its work in the graph, from 1 on.
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t*, CUgraph*,
+                                   const CUgraphNode** nodes, const CUgraphEdgeData**, size_t* count) {
+    NEEDS_STREAM(stream);
+    auto s = (FakeStream*)stream;
+    static CUgraphNode last;
+    last = (CUgraphNode)s->kept.size();
+    *status = CUstreamCaptureStatus(s->captured);
+    *nodes = &last;
+    *count = s->captured && last;
     return result(0);
 }
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
@@ -353,6 +386,18 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     if (!execs.count((Graph*)exec)) return result(INVALID_VALUE);
     launched++;
     for (auto& work : ((Graph*)exec)->work) work();
+    return result(0);
+}
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2* to) {
+    NEEDS_CONTEXT;
+    size_t number = (size_t)node;
+    if (!execs.count((Graph*)exec) || !number || number > ((Graph*)exec)->work.size() || to->kern || to->ctx ||
+        !is_launch(to->func, to->gridDimX, to->gridDimY, to->gridDimZ, to->blockDimX, to->blockDimY, to->blockDimZ,
+                   to->sharedMemBytes, to->extra))
+        return result(INVALID_VALUE);
+    ((Graph*)exec)->work[number - 1] = launch_of(to->func, to->gridDimX, to->gridDimY, to->gridDimZ, to->blockDimX,
+                                                 to->sharedMemBytes, to->kernelParams);
+    updated++;
     return result(0);
 }
 CUresult cuGraphExecDestroy(CUgraphExec exec) {

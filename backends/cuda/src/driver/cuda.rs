@@ -4,16 +4,18 @@
 //! version, as `_v2`. Results are integers, not an enum, since a newer driver may return unknown ones.
 
 use super::{
-    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Grid, KernelFunction, Module, Properties,
-    Result,
+    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, GraphNode, Grid, KernelFunction, Module,
+    Properties, Result,
 };
 use gt_nvidia::{CudaQuery, DRIVER, Missing, Opened, attribute};
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `CUcontext`, `CUstream` and others: opaque pointers of the driver.
 type Handle = *mut c_void;
@@ -30,9 +32,37 @@ type RawModule = Handle;
 type RawFunction = Handle;
 type RawGraph = Handle;
 type RawGraphExec = Handle;
+type RawNode = Handle;
 type PoolAttribute = c_uint;
 type FunctionAttribute = c_uint;
 type CaptureMode = c_uint;
+type CaptureStatus = c_uint;
+
+/// `CUgraphEdgeData`.
+#[repr(C)]
+struct EdgeData {
+    from_port: u8,
+    to_port: u8,
+    kind: u8,
+    reserved: [u8; 5],
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS`.
+#[repr(C)]
+struct NodeParameters {
+    function: RawFunction,
+    x: c_uint,
+    y: c_uint,
+    z: c_uint,
+    threads: c_uint,
+    threads_y: c_uint,
+    threads_z: c_uint,
+    shared_bytes: c_uint,
+    arguments: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    kernel: Handle,
+    context: RawContext,
+}
 
 gt_nvidia::functions! {
     /// The functions of the driver that GT uses, besides those that describe devices.
@@ -90,15 +120,33 @@ gt_nvidia::functions! {
     }
 }
 
+gt_nvidia::functions! {
+    /// The functions that give a launch in a graph other arguments: a driver for CUDA 12.3 has them.
+    struct UpdateFunctions {
+        capture_info: "cuStreamGetCaptureInfo_v3" (
+            RawStream,
+            *mut CaptureStatus,
+            *mut u64,
+            *mut RawGraph,
+            *mut *const RawNode,
+            *mut *const EdgeData,
+            *mut usize,
+        ) -> Status;
+        update: "cuGraphExecKernelNodeSetParams_v2" (RawGraphExec, RawNode, *const NodeParameters) -> Status;
+    }
+}
+
 /// All functions of the driver that GT uses.
 struct DriverApi {
     query: CudaQuery,
     functions: DriverFunctions,
+    updates: Option<UpdateFunctions>,
 }
 
 impl DriverApi {
     fn bind(opened: Opened) -> std::result::Result<DriverApi, String> {
-        Ok(DriverApi { query: CudaQuery::bind(opened.clone())?, functions: DriverFunctions::bind(opened)? })
+        let updates = UpdateFunctions::bind(opened.clone()).ok();
+        Ok(DriverApi { query: CudaQuery::bind(opened.clone())?, functions: DriverFunctions::bind(opened)?, updates })
     }
 }
 
@@ -122,6 +170,8 @@ const RELEASE_THRESHOLD: c_uint = 4;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const DYNAMIC_SHARED_BYTES: c_uint = 8;
 
+/// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
+const CAPTURE_ACTIVE: c_uint = 1;
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads may call the driver meanwhile.
 const CAPTURE_THREAD: c_uint = 1;
 
@@ -163,6 +213,9 @@ pub struct CudaDriver {
     pool: Option<Handle>,
     properties: Properties,
     version: u32,
+    /// The graph that each executable graph was made of, by its handle, if launches in graphs can be updated: its nodes
+    /// name those of the executable graph.
+    captured: Mutex<HashMap<u64, u64>>,
 }
 
 // SAFETY: any thread may call the driver, and its handles are valid in the whole process.
@@ -222,8 +275,16 @@ impl CudaDriver {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Relaxed);
         // Dropping `cuda` releases the context from here on.
-        let mut cuda =
-            CudaDriver { api, number, device, context, pool: None, properties, version: version.max(0) as u32 };
+        let mut cuda = CudaDriver {
+            api,
+            number,
+            device,
+            context,
+            pool: None,
+            properties,
+            version: version.max(0) as u32,
+            captured: Mutex::default(),
+        };
         if cuda.api.attribute(device, attribute::MEMORY_POOLS)? != 0 {
             let mut pool = std::ptr::null_mut();
             let mut keep = u64::MAX;
@@ -260,6 +321,10 @@ impl CudaDriver {
         }
         Ok(&self.api)
     }
+
+    fn captured(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.captured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for CudaDriver {
@@ -274,6 +339,11 @@ impl Drop for CudaDriver {
 }
 
 impl DriverApi {
+    fn updates(&self) -> Result<&UpdateFunctions> {
+        let none = || DriverError::Failed { call: "an update of a graph", what: "the driver is too old".into() };
+        self.updates.as_ref().ok_or_else(none)
+    }
+
     #[inline]
     fn check(&self, call: &'static str, status: Status) -> Result<()> {
         if status == SUCCESS { Ok(()) } else { Err(self.error(call, status)) }
@@ -606,15 +676,81 @@ impl Driver for CudaDriver {
     fn end_capture(&self, stream: CudaStream) -> Result<CudaGraph> {
         let api = self.api()?;
         let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: each function writes one handle, to a local, and the graph is destroyed once.
+        // SAFETY: each function writes one handle, to a local; the graph is destroyed here, or by `drop_graph`.
         unsafe {
             api.check("cuStreamEndCapture", (api.capture_end)(handle(stream.0), &raw mut graph))?;
             let made = (api.graph_instantiate)(&raw mut exec, graph, 0);
-            let destroyed = (api.graph_destroy)(graph);
-            api.check("cuGraphInstantiate", made)?;
-            api.check("cuGraphDestroy", destroyed)?;
+            if made == SUCCESS && api.updates.is_some() {
+                self.captured().insert(number(exec), number(graph));
+            } else {
+                let destroyed = (api.graph_destroy)(graph);
+                api.check("cuGraphInstantiate", made)?;
+                api.check("cuGraphDestroy", destroyed)?;
+            }
         }
         Ok(CudaGraph(number(exec)))
+    }
+
+    fn updates_graphs(&self) -> bool {
+        self.api.updates.is_some()
+    }
+
+    fn captured_launch(&self, stream: CudaStream) -> Result<GraphNode> {
+        let api = self.api()?;
+        let updates = api.updates()?;
+        let (mut status, mut nodes, mut count) = (0, std::ptr::null(), 0);
+        let none = std::ptr::null_mut();
+        // SAFETY: the function writes to locals; it takes null for what is not asked for.
+        let said = unsafe {
+            (updates.capture_info)(
+                handle(stream.0),
+                &raw mut status,
+                none,
+                none.cast(),
+                &raw mut nodes,
+                none.cast(),
+                &raw mut count,
+            )
+        };
+        api.check("cuStreamGetCaptureInfo", said)?;
+        if status != CAPTURE_ACTIVE || count != 1 {
+            let what = format!("{count} nodes are last in a capture of status {status}");
+            return Err(DriverError::Failed { call: "cuStreamGetCaptureInfo", what });
+        }
+        // SAFETY: the driver's array has `count` nodes, until the stream is used again.
+        Ok(GraphNode(number(unsafe { *nodes })))
+    }
+
+    unsafe fn update_launch(
+        &self,
+        graph: CudaGraph,
+        node: GraphNode,
+        function: KernelFunction,
+        grid: Grid,
+        args: &Args,
+    ) -> Result<()> {
+        let api = self.api()?;
+        let updates = api.updates()?;
+        let Grid { blocks: [x, y, z], threads, shared_bytes } = grid;
+        let mut pointers = args.pointers();
+        let parameters = NodeParameters {
+            function: handle(function.0),
+            x,
+            y,
+            z,
+            threads,
+            threads_y: 1,
+            threads_z: 1,
+            shared_bytes,
+            arguments: pointers.as_mut_ptr(),
+            extra: std::ptr::null_mut(),
+            kernel: std::ptr::null_mut(),
+            context: std::ptr::null_mut(),
+        };
+        // SAFETY: the node is of the graph, which `captured` keeps, and the arguments match its kernel (contract of
+        // `update_launch`); the driver copies them during the call.
+        let status = unsafe { (updates.update)(handle(graph.0), handle(node.0), &raw const parameters) };
+        api.check("cuGraphExecKernelNodeSetParams", status)
     }
 
     unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()> {
@@ -626,8 +762,14 @@ impl Driver for CudaDriver {
     fn drop_graph(&self, graph: CudaGraph) {
         // A lost device has freed its graphs already.
         if let Ok(api) = self.api() {
-            // SAFETY: the graph is valid; the driver completes a launch that is in flight.
-            unsafe { (api.graph_exec_destroy)(handle(graph.0)) };
+            let captured = self.captured().remove(&graph.0);
+            // SAFETY: the graphs are valid; the driver completes a launch that is in flight.
+            unsafe {
+                (api.graph_exec_destroy)(handle(graph.0));
+                if let Some(graph) = captured {
+                    (api.graph_destroy)(handle(graph));
+                }
+            }
         }
     }
 }

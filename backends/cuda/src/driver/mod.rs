@@ -8,7 +8,7 @@ pub mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 
-pub use args::{Args, Packed, Param};
+pub use args::{ARGS_BYTES_MAX, Args, Packed, Param};
 
 use std::ptr::NonNull;
 
@@ -34,6 +34,10 @@ pub struct KernelFunction(pub u64);
 /// An instantiated graph of captured work, which can be launched repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CudaGraph(pub u64);
+
+/// A kernel's launch in a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GraphNode(pub u64);
 
 /// The properties of a device.
 #[derive(Clone, Debug)]
@@ -208,6 +212,22 @@ pub trait Driver: Send + Sync {
     fn begin_capture(&self, stream: CudaStream) -> Result<()>;
     /// Ends the capture and instantiates the graph of the recorded work. The stream runs work again even if this fails.
     fn end_capture(&self, stream: CudaStream) -> Result<CudaGraph>;
+    /// Whether launches in a graph can get other arguments, by [`Driver::update_launch`].
+    fn updates_graphs(&self) -> bool;
+    /// The launch that the capture of the stream has recorded last.
+    fn captured_launch(&self, stream: CudaStream) -> Result<GraphNode>;
+    /// Gives a launch in the graph other arguments, from the next launch of the graph on.
+    ///
+    /// # Safety
+    /// As [`Driver::launch`]; the function and the grid are those that were captured.
+    unsafe fn update_launch(
+        &self,
+        graph: CudaGraph,
+        node: GraphNode,
+        function: KernelFunction,
+        grid: Grid,
+        args: &Args,
+    ) -> Result<()>;
     /// Launches the captured work, in its order, with one call.
     ///
     /// # Safety

@@ -5,7 +5,8 @@
 use super::work::GraphWork;
 use super::{ASKED_MAX, Launches};
 use crate::driver::{
-    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, Grid, KernelFunction, Module, Properties, Result,
+    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, GraphNode, Grid, KernelFunction, Module, Properties,
+    Result,
 };
 use std::ptr::NonNull;
 
@@ -52,13 +53,23 @@ impl Driver for Launches {
     }
 
     fn drop_event(&self, event: CudaEvent) {
-        self.state().late.retain(|late| *late != event);
+        let mut state = self.state();
+        state.late.retain(|late| *late != event);
+        state.behind_gathered.retain(|late| *late != event);
+        drop(state);
         self.driver.drop_event(event);
     }
 
     fn record(&self, event: CudaEvent, stream: CudaStream) -> Result<()> {
         if stream == self.stream {
             let mut state = self.alive()?;
+            if !state.gathered.is_empty() {
+                state.late.retain(|late| *late != event);
+                if !state.behind_gathered.contains(&event) {
+                    state.behind_gathered.push(event);
+                }
+                return Ok(());
+            }
             if state.following.is_some_and(|following| following.came > following.issued) {
                 if !state.late.contains(&event) {
                     state.late.push(event);
@@ -77,7 +88,11 @@ impl Driver for Launches {
 
     fn has_passed(&self, event: CudaEvent) -> Result<bool> {
         let mut state = self.alive()?;
-        if state.late.contains(&event) {
+        if state.is_late(event) {
+            let waits_for_device = matches!(state.marker, (Some(marker), true) if !self.driver.has_passed(marker)?);
+            if waits_for_device && state.behind_gathered.contains(&event) {
+                return Ok(false);
+            }
             state.asked += 1;
             if state.asked <= ASKED_MAX {
                 return Ok(false);
@@ -89,7 +104,7 @@ impl Driver for Launches {
     }
 
     fn await_event(&self, event: CudaEvent) -> Result<()> {
-        if self.alive()?.late.contains(&event) {
+        if self.alive()?.is_late(event) {
             self.all_issued().map(drop)?;
         }
         self.driver.await_event(event)
@@ -206,6 +221,26 @@ impl Driver for Launches {
         self.driver.end_capture(stream)
     }
 
+    fn updates_graphs(&self) -> bool {
+        self.driver.updates_graphs()
+    }
+
+    fn captured_launch(&self, stream: CudaStream) -> Result<GraphNode> {
+        self.driver.captured_launch(stream)
+    }
+
+    unsafe fn update_launch(
+        &self,
+        graph: CudaGraph,
+        node: GraphNode,
+        function: KernelFunction,
+        grid: Grid,
+        args: &Args,
+    ) -> Result<()> {
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
+        unsafe { self.driver.update_launch(graph, node, function, grid, args) }
+    }
+
     unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()> {
         self.issue_all_if(stream)?;
         // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
@@ -222,6 +257,9 @@ impl Drop for Launches {
         // Held work uses memory that is about to be freed. A lost device does nothing any more.
         if let Ok(mut state) = self.all_issued() {
             self.forget(&mut state);
+            if let Some(marker) = state.marker.0.take() {
+                self.driver.drop_event(marker);
+            }
         }
     }
 }

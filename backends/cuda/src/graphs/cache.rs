@@ -1,7 +1,7 @@
 //! The cache of graphs.
 
 use super::work::{GraphWork, Kept};
-use crate::driver::CudaGraph;
+use crate::driver::{CudaGraph, Driver, GraphNode, Result};
 use std::collections::HashMap;
 
 /// A graph is dropped once its misses exceed this number plus twice its hits.
@@ -13,11 +13,39 @@ pub struct CachedGraph {
     pub graph: CudaGraph,
     /// Its work, with hashes.
     pub steps: Vec<(u64, Kept)>,
+    /// The launches in it whose numbers may differ, by their place among the steps, and whether the graph has others
+    /// than the step has now.
+    numbered: Vec<NumberedLaunch>,
     used: u64,
     hits: u32,
     misses: u32,
     /// The graph that followed it last, and how often in a row.
     next: (usize, u32),
+}
+
+/// A launch in a graph whose numbers may differ.
+#[derive(Clone, Copy)]
+struct NumberedLaunch {
+    step: usize,
+    node: GraphNode,
+    is_stale: bool,
+}
+
+impl CachedGraph {
+    /// Gives the launches whose numbers have changed the present ones; returns how many there were.
+    ///
+    /// # Safety
+    /// The contract of each step's call holds again.
+    pub unsafe fn update(&mut self, driver: &dyn Driver) -> Result<u64> {
+        let mut updated = 0;
+        for launch in self.numbered.iter_mut().filter(|launch| launch.is_stale) {
+            // SAFETY: the caller fulfils the contract of the step, which has the captured kernel and grid.
+            unsafe { self.steps[launch.step].1.update(driver, self.graph, launch.node) }?;
+            launch.is_stale = false;
+            updated += 1;
+        }
+        Ok(updated)
+    }
 }
 
 /// Graphs by id, and by the hash of their first work.
@@ -35,6 +63,22 @@ impl GraphCache {
     #[inline]
     pub fn get(&self, id: usize) -> &CachedGraph {
         self.entries[id].as_ref().expect("a graph that is followed is there")
+    }
+
+    /// The graph of this id, to change it.
+    #[inline]
+    pub fn get_mut(&mut self, id: usize) -> &mut CachedGraph {
+        self.entries[id].as_mut().expect("a graph that is followed is there")
+    }
+
+    /// Notes that a step of a graph recurred as `work`, with the same numbers or others.
+    #[inline]
+    pub fn recur(&mut self, id: usize, step: usize, work: &GraphWork<'_>) {
+        let entry = self.get_mut(id);
+        if !entry.steps[step].1.has_numbers_of(work) {
+            entry.steps[step].1.keep(work);
+            entry.numbered.iter_mut().filter(|launch| launch.step == step).for_each(|launch| launch.is_stale = true);
+        }
     }
 
     /// The number of graphs.
@@ -93,13 +137,17 @@ impl GraphCache {
         entry.next.1 > 1
     }
 
-    /// Adds a graph.
-    pub fn put(&mut self, graph: CudaGraph, steps: Vec<(u64, Kept)>) {
+    /// Adds a graph; `nodes` are those of the steps that have numbers.
+    pub fn put(&mut self, graph: CudaGraph, steps: Vec<(u64, Kept)>, nodes: &[GraphNode]) {
         self.clock += 1;
         self.count += 1;
         self.steps += steps.len();
         let start = steps[0].0;
-        let entry = CachedGraph { graph, steps, used: self.clock, hits: 0, misses: 0, next: (usize::MAX, 0) };
+        let with_numbers = steps.iter().enumerate().filter(|(_, (_, kept))| kept.has_numbers());
+        let numbered =
+            with_numbers.zip(nodes).map(|((step, _), node)| NumberedLaunch { step, node: *node, is_stale: false });
+        let numbered = numbered.collect();
+        let entry = CachedGraph { graph, steps, numbered, used: self.clock, hits: 0, misses: 0, next: (usize::MAX, 0) };
         let id = self.entries.iter().position(Option::is_none).unwrap_or(self.entries.len());
         if id == self.entries.len() {
             self.entries.push(None);

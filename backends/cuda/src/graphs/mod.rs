@@ -13,14 +13,16 @@
 
 mod as_driver;
 mod cache;
+pub(crate) mod gathered;
 mod history;
 mod times;
 mod work;
 
 use crate::blas::gemm::{Blas, Gemm, GemmPointers};
 use crate::dnn::conv::{Conv, ConvPointers, Dnn};
-use crate::driver::{CudaEvent, CudaGraph, CudaStream, Driver, DriverError, Result};
+use crate::driver::{CudaEvent, CudaGraph, CudaStream, Driver, DriverError, GraphNode, KernelFunction, Result};
 use cache::GraphCache;
+use gathered::{ElementwiseLaunch, Gathered};
 use history::History;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,6 +75,10 @@ pub struct LaunchCounts {
     pub in_graphs: u64,
     /// Graphs captured.
     pub made: u64,
+    /// Elementwise launches that one launch for several did, which counts by itself above.
+    pub gathered: u64,
+    /// Launches in graphs that got other numbers.
+    pub updated: u64,
 }
 
 /// A driver that launches repeated work of one stream as graphs, and forwards everything else to the inner driver.
@@ -103,12 +109,18 @@ struct GraphsState {
     following: Option<Following>,
     /// The last completed graph, and the value of `since` when it began.
     ended: Option<(usize, usize)>,
-    /// Events that will be recorded once the held work has been issued.
+    /// Elementwise launches that are held back to be gathered, and the events that will be recorded behind them.
+    gathered: Gathered,
+    behind_gathered: Vec<CudaEvent>,
+    /// An event, and whether it stands behind the work that was issued before the launches that are held back.
+    marker: (Option<CudaEvent>, bool),
+    /// Events that will be recorded once the held work of a graph has been issued.
     late: Vec<CudaEvent>,
-    /// The number of times that the host has polled an event of `late`.
+    /// The number of times that the host has polled an event of `late` or `behind_gathered`.
     asked: u32,
-    /// Work issued since the host last waited for the device.
+    /// Work issued since the host last waited for the device, and launches that gathered ones took the place of.
     since: usize,
+    since_gathered: usize,
     counts: LaunchCounts,
     /// The counts that were logged last, and when.
     logged: (LaunchCounts, Instant),
@@ -152,9 +164,13 @@ impl Launches {
             cache: GraphCache::default(),
             following: None,
             ended: None,
+            gathered: Gathered::default(),
+            behind_gathered: Vec::new(),
+            marker: (None, false),
             late: Vec::new(),
             asked: 0,
             since: 0,
+            since_gathered: 0,
             counts: LaunchCounts::default(),
             logged: (LaunchCounts::default(), Instant::now()),
             credit: CREDIT_FIRST * SINGLES_PER_CREDIT,
@@ -247,12 +263,92 @@ impl Launches {
         unsafe { self.issue(&GraphWork::Convolution { conv, pointers }) }
     }
 
-    /// Issues held work; called when no more work comes for now.
+    /// Launches an elementwise kernel on the stream of computation, or holds the launch back so that the next ones are
+    /// gathered with it; `several` is the kernel for several, if it is there. Returns whether the launch follows one
+    /// that it can be gathered with.
+    ///
+    /// # Safety
+    /// As [`Driver::launch`], and the kernels compute the same.
+    pub unsafe fn elementwise(&self, launch: &ElementwiseLaunch<'_>, several: Option<KernelFunction>) -> Result<bool> {
+        let mut state = self.alive()?;
+        let joins = state.gathered.admits(launch);
+        if !joins {
+            self.issue_gathered(&mut state)?;
+        }
+        state.gathered.remember(launch);
+        let Some(several) = several else {
+            let (function, grid, args) = (launch.kernel, launch.grid(), launch.args());
+            // SAFETY: the caller fulfils the contract of `Driver::launch`.
+            unsafe { self.issue_next(&mut state, &GraphWork::Launch { function, grid, args: &args }) }?;
+            return Ok(joins);
+        };
+        state.gathered.hold(launch, several);
+        if state.gathered.is_enough() || state.gathered.len() > state.since + state.since_gathered {
+            self.issue_gathered(&mut state)?;
+        }
+        Ok(joins)
+    }
+
+    /// Issues gathered launches.
+    #[inline]
+    fn issue_gathered(&self, state: &mut GraphsState) -> Result<()> {
+        if state.gathered.is_empty() {
+            state.gathered.forget();
+            return Ok(());
+        }
+        self.issue_several(state)
+    }
+
+    fn issue_several(&self, state: &mut GraphsState) -> Result<()> {
+        let parts = state.gathered.len();
+        let launch = state.gathered.launch(self.driver.updates_graphs());
+        state.gathered.forget();
+        state.marker.1 = false;
+        let Some((function, grid, args)) = launch else { return Ok(()) };
+        // SAFETY: the submitters fulfilled the contract of this work; see the head of this impl.
+        if let Err(error) = unsafe { self.issue_next(state, &GraphWork::Launch { function, grid, args: &args }) } {
+            return Err(self.broke(state, error));
+        }
+        if parts > 1 {
+            state.counts.gathered += parts as u64;
+            state.since_gathered += parts - 1;
+        }
+        let mut events = std::mem::take(&mut state.behind_gathered);
+        state.late.append(&mut events);
+        state.behind_gathered = events;
+        if state.following.is_none_or(|following| following.came == following.issued) {
+            self.record_late(state)?;
+        }
+        Ok(())
+    }
+
+    /// Whether launches are held back to be gathered while the device is still busy with earlier work, so that holding
+    /// them costs nothing. Marks where the earlier work ends.
+    fn mark_gathered(&self, state: &mut GraphsState) -> Result<bool> {
+        if state.gathered.is_empty() {
+            return Ok(false);
+        }
+        let marker = match state.marker.0 {
+            Some(marker) => marker,
+            None => *state.marker.0.insert(self.driver.new_event()?),
+        };
+        if !state.marker.1 {
+            self.driver.record(marker, self.stream)?;
+            state.marker.1 = true;
+        }
+        Ok(!self.driver.has_passed(marker)?)
+    }
+
+    /// Issues held work, but for launches that may be gathered with others while the device is busy; called again and
+    /// again while no more work comes and some is in flight.
     ///
     /// # Errors
     /// Those of the driver.
     pub fn let_go(&self) -> Result<()> {
         let mut state = self.alive()?;
+        if !self.mark_gathered(&mut state)? {
+            self.issue_gathered(&mut state)?;
+        }
         if let Graphs::Timed = state.graphs {
             state.times.show(&*self.driver, self.stream)?;
         }
@@ -260,8 +356,8 @@ impl Launches {
             blas.let_go()?;
         }
         if state.counts != state.logged.0 && state.logged.1.elapsed() >= LOGGED_APART {
-            let LaunchCounts { single, graphs, in_graphs, made } = state.counts;
-            tracing::debug!(target: "gtd::cuda", single, graphs, in_graphs, made, "launches so far");
+            let LaunchCounts { single, graphs, in_graphs, made, gathered, updated } = state.counts;
+            tracing::debug!(target: "gtd::cuda", single, graphs, in_graphs, made, gathered, updated, "launches so far");
             state.logged = (state.counts, Instant::now());
         }
         if let Some(Following { id, came, issued }) = state.following {
@@ -292,28 +388,37 @@ impl Launches {
     }
 
     fn issue_all(&self, state: &mut GraphsState) -> Result<()> {
+        self.issue_gathered(state)?;
         self.abandon(state)?;
         self.record_late(state)?;
         let stretch = state.history.stretch();
         self.learn(state, stretch)?;
         state.history.cut();
-        (state.since, state.ended) = (0, None);
+        (state.since, state.since_gathered, state.ended) = (0, 0, None);
         Ok(())
     }
 
     #[inline]
     unsafe fn issue(&self, work: &GraphWork<'_>) -> Result<bool> {
         let mut state = self.alive()?;
+        self.issue_gathered(&mut state)?;
+        // SAFETY: the caller fulfils the contract of this work.
+        unsafe { self.issue_next(&mut state, work) }
+    }
+
+    /// Issues work behind all work that was submitted, of which no launch is gathered any more.
+    #[inline]
+    unsafe fn issue_next(&self, state: &mut GraphsState, work: &GraphWork<'_>) -> Result<bool> {
         let limits = match state.graphs {
             Graphs::Repeated(limits) => limits,
             Graphs::Never => {
-                state.counts.single += 1;
+                (state.counts.single, state.since) = (state.counts.single + 1, state.since + 1);
                 // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
                 return unsafe { work.issue(&*self.driver, &mut state.libraries, self.stream) };
             }
             Graphs::Timed => {
-                let GraphsState { libraries, times, counts, .. } = &mut *state;
-                counts.single += 1;
+                let GraphsState { libraries, times, counts, since, .. } = &mut *state;
+                (counts.single, *since) = (counts.single + 1, *since + 1);
                 let begun = times.begins(&*self.driver, self.stream)?;
                 // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
                 let issued = unsafe { work.issue(&*self.driver, libraries, self.stream) }?;
@@ -321,26 +426,27 @@ impl Launches {
                 return Ok(issued);
             }
             // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
-            Graphs::Each => return unsafe { self.issue_as_graph(&mut state, work) },
+            Graphs::Each => return unsafe { self.issue_as_graph(state, work) },
         };
         if let Some(mut following) = state.following {
             if !state.cache.get(following.id).steps[following.came].1.is(work) {
                 match state.cache.like(following.id, following.came, work) {
                     Some(other) => following.id = other,
                     None => {
-                        self.abandon(&mut state)?;
-                        return self.issue_new(&mut state, work, &limits);
+                        self.abandon(state)?;
+                        return self.issue_new(state, work, &limits);
                     }
                 }
             }
-            return self.follow(&mut state, following).map(|()| true);
+            return self.follow(state, following, work).map(|()| true);
         }
-        self.issue_new(&mut state, work, &limits)
+        self.issue_new(state, work, &limits)
     }
 
     /// Advances a followed graph by one launch.
     #[inline]
-    fn follow(&self, state: &mut GraphsState, mut following: Following) -> Result<()> {
+    fn follow(&self, state: &mut GraphsState, mut following: Following, work: &GraphWork<'_>) -> Result<()> {
+        state.cache.recur(following.id, following.came, work);
         following.came += 1;
         state.since += 1;
         let Following { id, came, issued } = following;
@@ -364,13 +470,9 @@ impl Launches {
     }
 
     fn launch_whole(&self, state: &mut GraphsState, id: usize) -> Result<()> {
-        let (graph, len) = (state.cache.get(id).graph, state.cache.get(id).steps.len());
-        // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
-        match unsafe { self.driver.launch_graph(graph, self.stream) } {
+        let len = state.cache.get(id).steps.len();
+        match self.launch_graph(state, id) {
             Ok(()) => {
-                state.cache.hit(id);
-                state.counts.graphs += 1;
-                state.counts.in_graphs += len as u64;
                 state.earn(len * SINGLES_PER_CREDIT);
                 let before = state.ended.replace((id, state.since - len));
                 self.join(state, before, id)
@@ -388,6 +490,21 @@ impl Launches {
                 Ok(())
             }
         }
+    }
+
+    /// Launches a graph with the present numbers of its steps, all of which were submitted.
+    fn launch_graph(&self, state: &mut GraphsState, id: usize) -> Result<()> {
+        let entry = state.cache.get_mut(id);
+        let (graph, len) = (entry.graph, entry.steps.len());
+        // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
+        let updated = unsafe { entry.update(&*self.driver) }?;
+        // SAFETY: all work of the graph was submitted, with the arguments that it has after the update.
+        unsafe { self.driver.launch_graph(graph, self.stream) }?;
+        state.cache.hit(id);
+        state.counts.graphs += 1;
+        state.counts.in_graphs += len as u64;
+        state.counts.updated += updated;
+        Ok(())
     }
 
     /// Joins two graphs that follow each other repeatedly into one, unless it would hold back too much.
@@ -416,7 +533,7 @@ impl Launches {
             self.learn(state, stretch)?;
             // Learning may have evicted the graph.
             if state.cache.starting(hash, work, len).is_some_and(|found| found == (id, len)) {
-                self.follow(state, Following { id, came: 0, issued: 0 })?;
+                self.follow(state, Following { id, came: 0, issued: 0 }, work)?;
                 return Ok(true);
             }
         }
@@ -458,12 +575,8 @@ impl Launches {
         let mut at = which.start;
         while at < which.end {
             if let Some((shorter, len)) = state.cache.within(id, at, which.end).filter(|(_, len)| *len > 1) {
-                // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
-                match unsafe { self.driver.launch_graph(state.cache.get(shorter).graph, self.stream) } {
+                match self.launch_graph(state, shorter) {
                     Ok(()) => {
-                        state.cache.hit(shorter);
-                        state.counts.graphs += 1;
-                        state.counts.in_graphs += len as u64;
                         at += len;
                         continue;
                     }
@@ -529,9 +642,9 @@ impl Launches {
             self.driver.drop_graph(graph);
         }
         match self.captured(state, &steps) {
-            Ok(graph) => {
+            Ok((graph, nodes)) => {
                 (state.counts.made, state.refused) = (state.counts.made + 1, 0);
-                state.cache.put(graph, steps);
+                state.cache.put(graph, steps, &nodes);
                 Ok(())
             }
             Err(error @ DriverError::Lost { .. }) => Err(self.broke(state, error)),
@@ -549,12 +662,18 @@ impl Launches {
         }
     }
 
-    fn captured(&self, state: &mut GraphsState, steps: &[(u64, Kept)]) -> Result<CudaGraph> {
+    /// A graph of the steps, and the nodes of those that have numbers.
+    fn captured(&self, state: &mut GraphsState, steps: &[(u64, Kept)]) -> Result<(CudaGraph, Vec<GraphNode>)> {
         self.driver.begin_capture(self.side)?;
         state.libraries.capturing = true;
+        let mut nodes = Vec::new();
         let issue = |(_, kept): &(u64, Kept)| {
             // SAFETY: the stream captures the work; it runs only when a graph is launched after it was submitted again.
-            unsafe { kept.issue(&*self.driver, &mut state.libraries, self.side) }
+            unsafe { kept.issue(&*self.driver, &mut state.libraries, self.side) }?;
+            if kept.has_numbers() {
+                nodes.push(self.driver.captured_launch(self.side)?);
+            }
+            Ok(())
         };
         let issued = steps.iter().try_for_each(issue);
         state.libraries.capturing = false;
@@ -562,7 +681,7 @@ impl Launches {
         if let (Err(_), Ok(graph)) = (&issued, &graph) {
             self.driver.drop_graph(*graph);
         }
-        issued.and(graph)
+        issued.and(graph).map(|graph| (graph, nodes))
     }
 
     unsafe fn issue_as_graph(&self, state: &mut GraphsState, work: &GraphWork<'_>) -> Result<bool> {
@@ -573,12 +692,12 @@ impl Launches {
         {
             return Ok(false);
         }
-        let graph = self.captured(state, &[(0, Kept::from(work))])?;
+        let (graph, _) = self.captured(state, &[(0, Kept::from(work))])?;
         // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
         let launched = unsafe { self.driver.launch_graph(graph, self.stream) };
         self.driver.drop_graph(graph);
-        state.counts.graphs += 1;
-        state.counts.in_graphs += 1;
+        (state.counts.graphs, state.counts.in_graphs) = (state.counts.graphs + 1, state.counts.in_graphs + 1);
+        state.since += 1;
         launched.map(|()| true)
     }
 
@@ -593,6 +712,11 @@ impl Launches {
 }
 
 impl GraphsState {
+    /// Whether an event will be recorded only once held work has been issued.
+    fn is_late(&self, event: CudaEvent) -> bool {
+        self.late.contains(&event) || self.behind_gathered.contains(&event)
+    }
+
     /// Adds to the credit.
     fn earn(&mut self, credit: usize) {
         self.credit = (self.credit + credit).min(CREDIT_MAX * SINGLES_PER_CREDIT);

@@ -2,7 +2,9 @@
 
 use crate::blas::gemm::{Blas, Gemm, GemmPointers};
 use crate::dnn::conv::{Conv, ConvPointers, Dnn};
-use crate::driver::{Args, CudaStream, DevicePtr, Driver, DriverError, Grid, KernelFunction, Packed, Result};
+use crate::driver::{
+    Args, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, GraphNode, Grid, KernelFunction, Packed, Result,
+};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The libraries that compute where they are installed.
@@ -47,7 +49,7 @@ pub enum Kept {
 }
 
 impl GraphWork<'_> {
-    /// A hash of the call and its arguments.
+    /// A hash of the call and its arguments, whatever its numbers are.
     #[inline]
     pub fn hash(&self) -> u64 {
         match *self {
@@ -129,7 +131,7 @@ impl Kept {
         }
     }
 
-    /// Whether this is the same work.
+    /// Whether this is the same work, whatever its numbers are.
     #[inline]
     pub fn is(&self, work: &GraphWork<'_>) -> bool {
         match (self, *work) {
@@ -149,6 +151,34 @@ impl Kept {
                 *pointers == p && **conv == *c
             }
             _ => false,
+        }
+    }
+
+    /// Whether work that is the same otherwise has the same numbers.
+    #[inline]
+    pub fn has_numbers_of(&self, work: &GraphWork<'_>) -> bool {
+        match (self, work) {
+            (Kept::Launch { args, .. }, GraphWork::Launch { args: others, .. }) => args.has_numbers_of(others),
+            _ => true,
+        }
+    }
+
+    /// Whether the work has numbers, which may differ when it recurs.
+    pub fn has_numbers(&self) -> bool {
+        matches!(self, Kept::Launch { args, .. } if args.has_numbers())
+    }
+
+    /// Gives the launch of this work in a graph its arguments.
+    ///
+    /// # Safety
+    /// As [`Driver::update_launch`].
+    pub unsafe fn update(&self, driver: &dyn Driver, graph: CudaGraph, node: GraphNode) -> Result<()> {
+        match self {
+            // SAFETY: the caller fulfils the contract of `Driver::update_launch`.
+            Kept::Launch { function, grid, args } => unsafe {
+                driver.update_launch(graph, node, *function, *grid, &args.unpack())
+            },
+            _ => Ok(()),
         }
     }
 

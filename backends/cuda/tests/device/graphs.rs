@@ -14,12 +14,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const ELEMENTS: usize = 64;
 
-struct Device {
-    emulated: Option<Arc<Emulated>>,
-    backend: CudaBackend,
+pub struct Device {
+    pub emulated: Option<Arc<Emulated>>,
+    pub backend: CudaBackend,
 }
 
-fn device_with(graphs: Graphs) -> Device {
+pub fn device_with(graphs: Graphs) -> Device {
     let TestDevice { mut backend, emulated, .. } = open(MEMORY_BYTES, Multiplier::Library);
     backend.compile_programs_at_once();
     backend.set_graphs(graphs).expect("a device");
@@ -36,7 +36,7 @@ fn range(bytes: &mut [u8]) -> HostRange {
 }
 
 impl Device {
-    fn upload(&mut self, values: &[f32]) -> CudaTensor {
+    pub fn upload(&mut self, values: &[f32]) -> CudaTensor {
         let meta = Meta::new(Shape::new(&[values.len()]).expect("a shape"), DType::F32);
         let mut bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let mut tensor = self.backend.allocate(&meta).expect("room");
@@ -52,13 +52,13 @@ impl Device {
         tensor
     }
 
-    fn read(&mut self, tensor: &CudaTensor) -> Result<Vec<f32>, ExecError> {
+    pub fn read(&mut self, tensor: &CudaTensor) -> Result<Vec<f32>, ExecError> {
         let mut bytes = vec![0xee; self.backend.meta(tensor).bytes()];
         self.backend.read(tensor, 0, range(&mut bytes))?;
         Ok(bytes.chunks(4).map(|value| f32::from_le_bytes(value.try_into().expect("four bytes"))).collect())
     }
 
-    fn op(&mut self, op: Op, inputs: &[Input<'_, CudaTensor>], attrs: Attrs) -> CudaTensor {
+    pub fn op(&mut self, op: Op, inputs: &[Input<'_, CudaTensor>], attrs: Attrs) -> CudaTensor {
         let metas: Vec<InputMeta> = inputs
             .iter()
             .map(|input| match input {
@@ -74,12 +74,12 @@ impl Device {
         self.op(Op::Add, &[Input::Tensor(a), Input::Tensor(b)], Attrs::None)
     }
 
-    fn times(&mut self, a: &CudaTensor, factor: f64) -> CudaTensor {
+    pub fn times(&mut self, a: &CudaTensor, factor: f64) -> CudaTensor {
         self.op(Op::Mul, &[Input::Tensor(a), Input::Scalar(Scalar::Float(factor))], Attrs::None)
     }
 
     /// `x` plus `b`, `ops` times, one op each.
-    fn chain(&mut self, x: &CudaTensor, b: &CudaTensor, ops: usize) -> CudaTensor {
+    pub fn chain(&mut self, x: &CudaTensor, b: &CudaTensor, ops: usize) -> CudaTensor {
         let mut x = x.clone();
         for _ in 0..ops {
             x = self.add(&x, b);
@@ -88,7 +88,7 @@ impl Device {
     }
 
     /// The launches that `work` adds to the counts.
-    fn counted(&mut self, work: impl FnOnce(&mut Device)) -> LaunchCounts {
+    pub fn counted(&mut self, work: impl FnOnce(&mut Device)) -> LaunchCounts {
         let before = self.backend.launch_counts();
         work(self);
         let after = self.backend.launch_counts();
@@ -97,12 +97,14 @@ impl Device {
             graphs: after.graphs - before.graphs,
             in_graphs: after.in_graphs - before.in_graphs,
             made: after.made - before.made,
+            gathered: after.gathered - before.gathered,
+            updated: after.updated - before.updated,
         }
     }
 }
 
 /// A step of different ops, some of whose results are dropped early.
-fn step(device: &mut Device, x: &CudaTensor, factor: f64) -> CudaTensor {
+pub fn step(device: &mut Device, x: &CudaTensor, factor: f64) -> CudaTensor {
     let mut kept = Vec::new();
     let mut y = x.clone();
     for i in 0..20 {

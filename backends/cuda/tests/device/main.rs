@@ -12,6 +12,7 @@ mod columns;
 mod conformance;
 mod convolution;
 mod fused;
+mod gathered;
 mod graphs;
 mod later;
 mod lines;

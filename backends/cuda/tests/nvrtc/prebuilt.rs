@@ -79,4 +79,7 @@ fn every_kernel_is_in_one_image() {
     found.sort();
     names.sort();
     assert_eq!(found, names);
+    let page = include_str!("../../../../docs/internals/cuda.md");
+    let said = format!("{} images for each architecture", images.len());
+    assert!(page.contains(&said), "docs/internals/cuda.md counts the images, of which there are {}", images.len());
 }

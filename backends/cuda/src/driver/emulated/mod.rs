@@ -17,8 +17,8 @@ pub use checks::{CHECKS_VARIABLE, EmulatedChecks, SEED_VARIABLE};
 pub use gxx::{Gxx, is_available, test_store};
 
 use super::{
-    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Grid, KernelFunction, Module, Properties,
-    Result,
+    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, GraphNode, Grid, KernelFunction, Module,
+    Properties, Result,
 };
 use races::Races;
 use scratch::scratch;
@@ -192,6 +192,8 @@ pub struct Counts {
     pub graphs: AtomicU64,
     /// Graphs captured.
     pub captures: AtomicU64,
+    /// Launches in graphs that got other arguments.
+    pub updates: AtomicU64,
     /// Allocations.
     pub allocations: AtomicU64,
     /// Copies between host and device.
@@ -735,6 +737,45 @@ impl Driver for Emulated {
         state.graphs.insert(graph, Arc::new(kept));
         self.counts.captures.fetch_add(1, Relaxed);
         Ok(CudaGraph(graph))
+    }
+
+    fn updates_graphs(&self) -> bool {
+        true
+    }
+
+    fn captured_launch(&self, stream: CudaStream) -> Result<GraphNode> {
+        let state = self.alive()?;
+        let kept = state.captures.get(&stream.0).expect("a capture that began");
+        assert!(matches!(kept.last(), Some(EmulatedWork::Launch { .. })), "a launch was captured last");
+        Ok(GraphNode(kept.len() as u64 - 1))
+    }
+
+    unsafe fn update_launch(
+        &self,
+        graph: CudaGraph,
+        node: GraphNode,
+        function: KernelFunction,
+        grid: Grid,
+        args: &Args,
+    ) -> Result<()> {
+        let mut state = self.alive()?;
+        self.counts.updates.fetch_add(1, Relaxed);
+        let run = state.functions[function.0 as usize];
+        let work = state.graphs.get_mut(&graph.0).expect("a graph that is there");
+        // Launches of the graph that were enqueued keep their arguments.
+        let mut updated: Vec<EmulatedWork> = work.iter().map(EmulatedWork::again).collect();
+        match &mut updated[node.0 as usize] {
+            EmulatedWork::Launch { run: before, grid: shape, args: values, .. } => {
+                assert!(
+                    *before as usize == run as usize && *shape == grid,
+                    "a graph's launch keeps its kernel and grid"
+                );
+                *values = args.iter().map(<[u8]>::to_vec).collect();
+            }
+            _ => panic!("a node that is a launch"),
+        }
+        *work = Arc::new(updated);
+        Ok(())
     }
 
     unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()> {
