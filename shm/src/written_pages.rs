@@ -220,12 +220,36 @@ impl Drop for WrittenPages {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::ops::{Deref, DerefMut};
 
     const LEN: usize = 1 << 20;
 
+    /// As much as the largest pages of Linux have.
+    #[derive(Clone)]
+    #[repr(align(65536))]
+    struct PageBlock([u8; 1 << 16]);
+
+    /// Memory whose pages have nothing else in them: other tests write to theirs meanwhile.
+    struct WholePages(Vec<PageBlock>);
+
+    impl Deref for WholePages {
+        type Target = [u8];
+        fn deref(&self) -> &[u8] {
+            // SAFETY: blocks are arrays of bytes without gaps, and are borrowed for as long as the result.
+            unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), LEN) }
+        }
+    }
+
+    impl DerefMut for WholePages {
+        fn deref_mut(&mut self) -> &mut [u8] {
+            // SAFETY: as above.
+            unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), LEN) }
+        }
+    }
+
     /// Watched memory, unless the kernel refuses to watch any.
-    fn watched() -> Option<(Vec<u8>, WrittenPages)> {
-        let memory = vec![1; LEN];
+    fn watched() -> Option<(WholePages, WrittenPages)> {
+        let memory = WholePages(vec![PageBlock([1; 1 << 16]); LEN >> 16]);
         let pages = WrittenPages::watch(memory.as_ptr(), LEN);
         if pages.is_none() {
             assert!(Watcher::of_process().is_none(), "memory of the heap can be watched");
