@@ -242,7 +242,7 @@ mod tests {
 
     impl DerefMut for WholePages {
         fn deref_mut(&mut self) -> &mut [u8] {
-            // SAFETY: as above.
+            // SAFETY: blocks are arrays of bytes without gaps, and the result borrows them alone.
             unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), LEN) }
         }
     }
