@@ -14,7 +14,7 @@ TEXT = """# Programs and libraries, tried
 `make test-programs` runs these programs, unmodified, in PyTorch and by `python -m gt.torch`, with the same
 weights and batches. A model is built from a configuration with random weights; one step is its
 forward pass, its backward pass and a step of SGD, unless the program has an optimizer or a training loop of its own.
-Nothing is dropped out, since random numbers differ. Eleven models are compared in float64, as their names say: in
+Nothing is dropped out, since random numbers differ. Twelve models are compared in float64, as their names say: in
 float32, their gradients hang on rounding. PyTorch's own differ from its float64 ones by 0.27 of the largest for
 resnet50, 0.03 to 0.16 for densenet121, 0.11 for regnet_y_400mf and 0.03 for squeezenet1_1.
 

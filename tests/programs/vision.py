@@ -25,7 +25,7 @@ def _classifier(model: Any, images: Any) -> Training:
 
 # Models whose gradients in float32 hang on rounding, as at ties of maximum pools: both frameworks compute in float64.
 DOUBLE = (
-    *("resnet50", "vgg11_bn", "densenet121", "squeezenet1_1", "regnet_y_400mf", "googlenet"),
+    *("resnet50", "vgg11_bn", "densenet121", "squeezenet1_1", "regnet_y_400mf", "googlenet", "shufflenet_v2_x0_5"),
     *("fasterrcnn_mobilenet_v3_large_320_fpn", "efficientnet_lite0"),
 )
 
