@@ -226,6 +226,7 @@ mod tests {
 
     /// As much as the largest pages of Linux have.
     #[derive(Clone)]
+    #[expect(dead_code, reason = "blocks are read as bytes, by a pointer")]
     #[repr(align(65536))]
     struct PageBlock([u8; 1 << 16]);
 
