@@ -244,7 +244,7 @@ impl<T: MatrixElement> HostMatrices<T> {
         result
     }
 
-    pub(crate) fn is_finite(&self) -> bool {
+    fn is_finite(&self) -> bool {
         self.elements.iter().all(|x| x.is_finite())
     }
 }

@@ -78,11 +78,12 @@ pub(crate) fn general_eigen<T: EigenElement>(a: &HostMatrices<T>, wanted: bool) 
     Some((values, vectors))
 }
 
-/// Gives a vector length 1, and its largest element a positive real number.
+/// Gives a vector length 1. The largest element of a complex one becomes a positive real number; real ones keep their
+/// signs.
 fn scale(vector: &mut [c64]) {
     let largest = vector.iter().copied().fold(c64::new(0.0, 0.0), |a, b| if b.norm() > a.norm() { b } else { a });
     let is_real = vector.iter().all(|x| x.im == 0.0);
-    // Dividing first keeps the squares within range. Vectors of real matrices' real eigenvalues keep their sign.
+    // Dividing first keeps the squares within range.
     let by = if is_real { c64::new(largest.norm(), 0.0) } else { largest };
     if largest.norm() == 0.0 {
         return;

@@ -9,7 +9,7 @@
 //! close the eigenvalues are. Roots are computed in double precision, by loops over the terms of the equation that fill
 //! the registers of the machine; faer's take a third of the time that a matrix of order 128 takes.
 
-use crate::dense::{HostMatrices, RealElement, with_memory};
+use crate::dense::{HostMatrices, MatrixElement, RealElement, with_memory};
 use crate::tridiagonal::tridiagonal_elements;
 use faer::diag::{DiagMut, DiagRef};
 use faer::linalg::evd::{self, tridiag};
@@ -37,38 +37,58 @@ const STEPS_MAX: usize = 100;
 /// The eigenvalues of Hermitian matrices in ascending order, and eigenvectors as columns if they are `wanted`; `None`
 /// without convergence. The lower triangles are read, and the real parts of the diagonals.
 pub(crate) fn hermitian_eigen(mut a: HostMatrices<c64>, wanted: bool) -> Option<(Vec<f64>, HostMatrices<c64>)> {
-    let (count, size) = (a.count, a.rows);
-    // faer reads the imaginary parts of the diagonal as well.
-    a.elements.chunks_exact_mut((size * size).max(1)).flat_map(|one| one.iter_mut().step_by(size + 1)).for_each(|x| {
-        x.im = 0.0;
-    });
-    let mut vectors = HostMatrices::zeros(if wanted { count } else { 0 }, size, size);
-    let mut values = vec![c64::new(0.0, 0.0); count * size];
-    if !a.is_finite() {
+    if !has_finite_triangles(&a) {
         return None;
     }
-    let params = <evd::SelfAdjointEvdParams as faer::Auto<c64>>::auto();
+    // faer reads the imaginary parts of the diagonal as well.
+    let size = a.rows;
+    for matrix in a.elements.chunks_exact_mut((size * size).max(1)) {
+        matrix.iter_mut().step_by(size + 1).for_each(|x| x.im = 0.0);
+    }
+    let (values, vectors) = self_adjoint_eigen(&a, wanted)?;
+    Some((values.iter().map(|x| x.re).collect(), vectors))
+}
+
+/// As [`hermitian_eigen`] and [`eigen`], by faer alone.
+fn self_adjoint_eigen<T: MatrixElement>(a: &HostMatrices<T>, wanted: bool) -> Option<(Vec<T>, HostMatrices<T>)> {
+    let (count, size) = (a.count, a.rows);
+    let mut vectors = HostMatrices::zeros(if wanted { count } else { 0 }, size, size);
+    let mut values = vec![T::zero(); count * size];
+    // faer takes no matrix without rows.
+    if values.is_empty() {
+        return Some((values, vectors));
+    }
+    let params = <evd::SelfAdjointEvdParams as faer::Auto<T>>::auto();
     let computed = if wanted { evd::ComputeEigenvectors::Yes } else { evd::ComputeEigenvectors::No };
-    with_memory(evd::self_adjoint_evd_scratch::<c64>(size, computed, Par::Seq, params.into()), |memory| {
+    with_memory(evd::self_adjoint_evd_scratch::<T>(size, computed, Par::Seq, params.into()), |memory| {
         (0..count).try_for_each(|i| {
             let own = DiagMut::from_slice_mut(&mut values[i * size..][..size]);
             let vectors = wanted.then(|| vectors.view_mut(i));
             evd::self_adjoint_evd(a.view(i), own, vectors, Par::Seq, memory, params.into()).ok()
         })
     })?;
-    Some((values.iter().map(|x| x.re).collect(), vectors))
+    Some((values, vectors))
+}
+
+/// Whether all elements of the lower triangles are finite.
+fn has_finite_triangles<T: MatrixElement>(a: &HostMatrices<T>) -> bool {
+    let size = a.rows;
+    let is_finite = |i| (0..size).all(|k| a.one(i)[k * size + k..(k + 1) * size].iter().all(|x| x.is_finite()));
+    (0..a.count).all(is_finite)
 }
 
 /// The eigenvalues of symmetric matrices, of which the lower triangles are read, in ascending order, and eigenvectors
 /// as columns if they are `wanted`; `None` without convergence.
 pub(crate) fn eigen<T: RealElement>(symmetric: &HostMatrices<T>, wanted: bool) -> Option<(Vec<T>, HostMatrices<T>)> {
     let (count, size) = (symmetric.count, symmetric.rows);
-    let mut vectors = HostMatrices::zeros(if wanted { count } else { 0 }, size, size);
-    let mut values = vec![T::zero(); count * size];
-    let is_finite = |i| (0..size).all(|k| symmetric.one(i)[k * size + k..(k + 1) * size].iter().all(|x| x.is_finite()));
-    if !(0..count).all(is_finite) {
+    if !has_finite_triangles(symmetric) {
         return None;
     }
+    if wanted && size <= UNDIVIDED_MAX {
+        return self_adjoint_eigen(symmetric, wanted);
+    }
+    let mut vectors = HostMatrices::zeros(if wanted { count } else { 0 }, size, size);
+    let mut values = vec![T::zero(); count * size];
     if values.is_empty() {
         return Some((values, vectors));
     }
@@ -85,22 +105,9 @@ pub(crate) fn eigen<T: RealElement>(symmetric: &HostMatrices<T>, wanted: bool) -
         }
         return Some((values, vectors));
     }
-    if size > UNDIVIDED_MAX {
-        for (i, values) in values.chunks_exact_mut(size).enumerate() {
-            divided_eigen(symmetric, i, values, vectors.view_mut(i))?;
-        }
-        return Some((values, vectors));
+    for (i, values) in values.chunks_exact_mut(size).enumerate() {
+        divided_eigen(symmetric, i, values, vectors.view_mut(i))?;
     }
-    let mut params = <evd::SelfAdjointEvdParams as faer::Auto<T>>::auto();
-    params.recursion_threshold = usize::MAX;
-    let computed = evd::ComputeEigenvectors::Yes;
-    with_memory(evd::self_adjoint_evd_scratch::<T>(size, computed, Par::Seq, params.into()), |memory| {
-        (0..count).try_for_each(|i| {
-            let own = DiagMut::from_slice_mut(&mut values[i * size..][..size]);
-            let vectors = Some(vectors.view_mut(i));
-            evd::self_adjoint_evd(symmetric.view(i), own, vectors, Par::Seq, memory, params.into()).ok()
-        })
-    })?;
     Some((values, vectors))
 }
 

@@ -205,3 +205,5 @@ def test_what_divides_a_batch_keeps_it_whole() -> None:
     copies = parallel.replicate(layer, [0, 1])
     results = parallel.parallel_apply(copies, parallel.scatter(x, [0, 1]))
     assert gt.equal(parallel.gather(results, 0), layer(x))
+    with pytest.raises(ValueError, match="2 modules, 1 inputs and 1 dicts"):
+        parallel.parallel_apply(copies * 2, parallel.scatter(x, [0, 1]))

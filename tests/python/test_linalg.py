@@ -379,6 +379,21 @@ def test_eigenvalues_of_hermitian_matrices(dtype: str, triangle: str) -> None:
     assert (gt.tensor(whole) @ vectors - vectors * values.unsqueeze(-2)).abs().max().item() < tolerance * 10
 
 
+def test_complex_matrices_without_rows_have_no_eigenvalues() -> None:
+    for shape in [(0, 0), (2, 0, 0), (0, 3, 3)]:
+        empty = gt.zeros(*shape, dtype=gt.complex64)
+        values, vectors = gt.linalg.eigh(empty)
+        assert (values.shape, values.dtype, vectors.shape) == (shape[:-1], gt.float32, shape)
+        assert gt.linalg.eigvalsh(empty).shape == shape[:-1]
+
+
+def test_the_other_triangle_of_a_hermitian_matrix_is_not_read() -> None:
+    a = gt.tensor([[2, math.nan], [1j, 2]], dtype=gt.complex128)
+    assert_close(gt.linalg.eigvalsh(a), [1.0, 3.0])
+    with pytest.raises(gt.linalg.LinAlgError, match="failed to converge"):
+        gt.linalg.eigvalsh(a, "U")
+
+
 def test_gradients_of_hermitian_eigenvalues() -> None:
     def projections(a: gt.Tensor) -> gt.Tensor:
         values, vectors = gt.linalg.eigh(a + a.mH)

@@ -1,5 +1,5 @@
 // Elementwise kernels over several results, each contiguous and of its own length: a table in the arguments has their
-// operands, and `src/gathered.rs` writes it.
+// operands, and `src/graphs/gathered.rs` writes it.
 #pragma once
 #include "elementwise.cuh"
 

@@ -49,7 +49,8 @@ class ZeroRedundancyOptimizer(Optimizer):
                 "ZeroRedundancyOptimizer(overlap_with_ddp=True): there is nothing to overlap with"
             )
         self.optim = optimizer_class(params, **defaults)
-        super().__init__(self.optim.param_groups, self.optim.defaults)
+        self.defaults = self.optim.defaults
+        self._init_hooks()
         self._share()
 
     def _share(self) -> None:
@@ -60,10 +61,7 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a parameter group: see `Optimizer.add_param_group`."""
-        if getattr(self, "param_groups", None) is self.optim.param_groups:
-            self.optim.add_param_group(param_group)
-        else:
-            super().add_param_group(param_group)
+        self.optim.add_param_group(param_group)
 
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Has no effect: the one process has the whole state."""

@@ -111,8 +111,9 @@ def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             answer = hook(module, args)
             if answer is not None:
                 args = _tuple(answer)
-    back = _BackwardPass(module)
-    if back.before or back.after:
+    back = None
+    if any(of._backward_hooks or of._backward_pre_hooks for of in (every, module)):
+        back = _BackwardPass(module)
         args = back.at_inputs(args)
 
     def ran(key: int, hook: Callable[..., Any], result: Any) -> Any:
@@ -132,7 +133,7 @@ def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             for key in of._forward_hooks_always_called - called:
                 ran(key, of._forward_hooks[key], None)
         raise
-    return back.at_outputs(result) if back.before or back.after else result
+    return result if back is None else back.at_outputs(result)
 
 
 class Hooked:

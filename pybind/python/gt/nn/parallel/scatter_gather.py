@@ -34,6 +34,9 @@ def replicate(network: Any, devices: Any, detach: bool = False) -> list[Any]:  #
 def parallel_apply(modules: Any, inputs: Any, kwargs_tup: Any = None, devices: Any = None) -> list[Any]:  # noqa: ARG001
     """The result of each module for its inputs, a tuple of arguments or one argument; GT runs them side by side."""
     named = kwargs_tup or [{}] * len(inputs)
+    if not len(modules) == len(inputs) == len(named):
+        counts = f"{len(modules)} modules, {len(inputs)} inputs and {len(named)} dicts of keyword arguments"
+        raise ValueError(f"parallel_apply needs as many of each, but got {counts}")
     calls = zip(modules, inputs, named, strict=True)
     return [
         module(*(given if isinstance(given, (list, tuple)) else (given,)), **kwargs) for module, given, kwargs in calls
