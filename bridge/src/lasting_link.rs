@@ -58,6 +58,10 @@ const REDIAL_MAX: Duration = Duration::from_secs(1);
 const ACKNOWLEDGEMENT: u64 = 1;
 /// The first word of a slot: the other side has closed the link.
 const FAREWELL: u64 = 2;
+/// The first word of a slot: the other side has ended the link, though bytes may be left.
+const GIVEN_UP: u64 = 3;
+/// How long the end of a link waits until the other side can be told.
+const TELL_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The end of a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -498,10 +502,19 @@ impl LastingLink {
     }
 
     /// Ends the link for `why`, unless it has ended already. Returns how it has ended.
+    ///
+    /// The other side is told, if nothing is being written: one that dials would learn it from the answer to its next
+    /// attempt, but one that awaits connections only after its grace period.
     pub fn end(&self, why: LinkEnd) -> LinkEnd {
         let mut state = self.lock();
         let end = state.ended.get_or_insert(why).clone();
         if let Some(connection) = state.connection.take() {
+            if state.writing_from.is_none() && connection.tcp().set_write_timeout(Some(TELL_PATIENCE)).is_ok() {
+                let mut out = Vec::new();
+                push_slots(&mut out, &[slot(GIVEN_UP, 0)]);
+                // A connection that is broken tells nothing.
+                let _ = connection.write_all(&out);
+            }
             let _ = connection.shutdown(Shutdown::Both);
         }
         state.attached = None;
@@ -524,7 +537,10 @@ impl LastingLink {
                 Err(end) => return end,
             };
             let why = match self.read_from(&mut connection.incoming, &mut frames, &mut taker) {
-                Ok(why) => why,
+                Ok(Broke::Itself(why)) => why,
+                // The answer to the next attempt to dial says why.
+                Ok(Broke::GivenUp) if matches!(role, LinkRole::Dials(_)) => GIVEN_UP_THERE.into(),
+                Ok(Broke::GivenUp) => return LinkEnd::Lost(GIVEN_UP_THERE.into()),
                 Err(end) => return end,
             };
             let mut state = self.lock();
@@ -614,7 +630,7 @@ impl LastingLink {
         incoming: &mut Incoming,
         frames: &mut FrameAssembly,
         taker: &mut impl FrameTaker,
-    ) -> Result<String, LinkEnd> {
+    ) -> Result<Broke, LinkEnd> {
         loop {
             let slots = match incoming.next_part() {
                 Ok(FramePart::Data(DataHead { segment: 0, offset, bytes })) => {
@@ -635,6 +651,7 @@ impl LastingLink {
                 match word {
                     ACKNOWLEDGEMENT => self.acknowledge(position)?,
                     FAREWELL => return Err(LinkEnd::ClosedThere),
+                    GIVEN_UP => return Ok(Broke::GivenUp),
                     _ => return Err(LinkEnd::Broken(format!("slot {word}"))),
                 }
             }
@@ -786,11 +803,21 @@ fn slot(kind: u64, position: u64) -> Slot {
     slot
 }
 
+/// Why nothing more comes over a connection.
+enum Broke {
+    /// It broke, for this reason.
+    Itself(String),
+    /// The other side has ended the link.
+    GivenUp,
+}
+
+const GIVEN_UP_THERE: &str = "the other side has given the link up";
+
 /// Why a connection broke, or the end of the link if it makes no sense what came.
-fn broke(error: StreamError) -> Result<String, LinkEnd> {
+fn broke(error: StreamError) -> Result<Broke, LinkEnd> {
     match error {
-        StreamError::TimedOut => Ok(format!("nothing came for {} s", SILENCE_MAX.as_secs())),
-        StreamError::Ended | StreamError::Io(_) => Ok(error.to_string()),
+        StreamError::TimedOut => Ok(Broke::Itself(format!("nothing came for {} s", SILENCE_MAX.as_secs()))),
+        StreamError::Ended | StreamError::Io(_) => Ok(Broke::Itself(error.to_string())),
         error => Err(LinkEnd::Broken(error.to_string())),
     }
 }
@@ -1117,6 +1144,23 @@ mod tests {
         assert_eq!(other_ended.recv_timeout(GRACE).unwrap(), LinkEnd::ClosedHere);
         assert_eq!(one_ended.recv_timeout(GRACE).unwrap(), LinkEnd::ClosedThere);
         assert_eq!(one.send(&[&[1]]), Err(LinkEnd::ClosedThere));
+    }
+
+    #[test]
+    fn a_side_that_awaits_connections_is_told_when_the_other_ends_the_link() {
+        let folder = Folder::new("given-up");
+        let ((one, came, one_ended), (other, _, other_ended)) = pair(&folder, 100 * GRACE);
+        other.send(&[b"hello"]).unwrap();
+        assert_eq!(came.recv_timeout(GRACE).unwrap(), b"hello");
+        let failed = LinkEnd::Lost("a test".into());
+        // The writer may be at an acknowledgement, with which the end does not interfere.
+        while other.lock().writing_from.is_some() {
+            std::thread::yield_now();
+        }
+        assert_eq!(other.end(failed.clone()), failed);
+        assert_eq!(other_ended.recv_timeout(GRACE).unwrap(), failed);
+        assert_eq!(one_ended.recv_timeout(GRACE).unwrap(), LinkEnd::Lost(GIVEN_UP_THERE.into()));
+        assert!(one.send(&[&[1]]).is_err());
     }
 
     /// Keeps the bytes that were lent, behind their heads, and sends each on when it is complete.
