@@ -6,8 +6,8 @@
 
 use crate::streams::{self, Dice};
 use gt_bridge::frame::{self, Frame};
+use gt_bridge::frame_assembly::{FrameAssembly, LENT_HEAD_BYTES};
 use gt_bridge::handshake::{HandshakeReply, HandshakeRequest};
-use gt_bridge::lasting_link::{FrameAssembly, LENT_HEAD_BYTES};
 use gt_bridge::link_frame::{LinkFrame, read_shared_slots};
 use gt_ops::cost::cost;
 use gt_ops::event::{Event, LogLine};

@@ -2,8 +2,8 @@
 
 use crate::streams::{self, Dice};
 use gt_bridge::frame::{push_data, push_message, push_records, push_slots};
+use gt_bridge::frame_assembly::LENT_HEAD_BYTES;
 use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest, TcpWelcome};
-use gt_bridge::lasting_link::LENT_HEAD_BYTES;
 use gt_bridge::link_frame::push_shared_slots;
 use gt_protocol::message::{OnBehalf, SessionDetail, SessionGrant, TokenInfo, WorkerInfo, WorkerOffer};
 use gt_protocol::tape::{NumberedRecord, TapeCopy};

@@ -9,32 +9,29 @@
 //! over which nothing comes for [`SILENCE_MAX`] is half open, and replaced.
 //!
 //! Over a connection travel the frames of [`mod@crate::frame`]: `Data` whose offset is the position in the stream, and
-//! `Slots` with one acknowledgement each. In the stream, a frame is its length in four bytes and its bytes.
+//! `Slots` with one acknowledgement each. [`mod@crate::frame_assembly`] tells the frames of the stream apart.
+//!
+//! Two threads of a link read and write. To wake them takes longer than a small message, so a thread that sends one
+//! writes it itself if nobody else is writing, and a thread that waits for one may [`look`](LastingLink::look) for it:
+//! meanwhile, the reader's thread stays away from the connection.
 //!
 //! Many bytes are not copied to be kept: the caller *lends* them, and leaves them as they are until the other side has
 //! acknowledged them, which it does as soon as the last has come. They are no frame, so that their receiver can have
-//! each part read to where it belongs; in the stream, they are their number with [`LENT_BIT`], a head and the bytes.
+//! each part read to where it belongs.
 
+use crate::channel::TcpChannel;
 use crate::frame::{DATA_BYTES_MAX, DataHead, Frame, push_data_header, push_slots, slots_in};
+use crate::frame_assembly::{FrameAssembly, LENGTH_BYTES, LENT_BYTES_MAX, LENT_HEAD_BYTES, LINK_FRAME_BYTES_MAX};
 use crate::machine_port::MachineConnection;
 use crate::stream::{FramePart, Incoming, StreamError};
-use gt_shm::Slot;
-use std::collections::VecDeque;
+use crate::unacknowledged::{StreamPiece, Unacknowledged};
+use gt_shm::spin::pause;
+use gt_shm::{Slot, Spin};
 use std::net::Shutdown;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// The most bytes of a frame.
-pub const LINK_FRAME_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a frame's length before it.
-const LENGTH_BYTES: usize = 4;
-/// Bytes of the head of lent bytes, which tells their receiver where they belong.
-pub const LENT_HEAD_BYTES: usize = 13;
-/// The most bytes that are lent at one time.
-pub const LENT_BYTES_MAX: usize = LENT_BIT as usize - 1;
-/// The bit of a length that says that it is of lent bytes.
-const LENT_BIT: u32 = 1 << 31;
 /// The longest time without an acknowledgement to the other side.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// A connection over which nothing comes for this long is replaced.
@@ -48,11 +45,16 @@ const UNACKNOWLEDGED_BYTES_MAX: usize = 8 << 20;
 const BLOCK_BYTES_MAX: usize = 64 << 10;
 /// Up to so many bytes are copied together to be sent; more are sent from where they lie.
 const COPIED_BYTES_MAX: usize = 16 << 10;
-/// The capacity of a piece of small frames.
-const PIECE_BYTES_MIN: usize = 4 << 10;
+/// A frame of up to so many bytes is written by the thread that sends it, if nobody is writing: to wake up the writer
+/// would take longer. A piece of 64 KiB with its headers is one.
+const WRITTEN_AT_ONCE_BYTES_MAX: usize = BLOCK_BYTES_MAX + 64;
 /// The wait between the first attempts to dial or to probe, which doubles up to [`REDIAL_MAX`].
 const REDIAL_MIN: Duration = Duration::from_millis(20);
 const REDIAL_MAX: Duration = Duration::from_secs(1);
+/// How long the reader's thread leaves the connection to a thread that has found bytes.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// For so long after a thread has looked in vain, the reader's thread waits for nobody.
+const IN_VAIN_LATELY: Duration = Duration::from_millis(5);
 
 /// The first word of a slot: an acknowledgement of the bytes that its second word counts.
 const ACKNOWLEDGEMENT: u64 = 1;
@@ -216,6 +218,36 @@ struct Shared {
     settled: Condvar,
     /// Wakes threads that wait for lent bytes.
     returned: Condvar,
+    /// The reading side, which the reader's thread shares with threads that [look](LastingLink::look) for bytes. None
+    /// after the end of the link.
+    reading: Mutex<Option<Reading>>,
+    lookers: Mutex<Lookers>,
+    /// Wakes the reader's thread when nobody looks any more.
+    left_alone: Condvar,
+}
+
+/// The reading side of a link. Whoever has its lock reads.
+struct Reading {
+    /// The present connection.
+    incoming: Option<Incoming>,
+    frames: FrameAssembly,
+    taker: Box<dyn FrameTaker>,
+    /// Why nothing more comes over the present connection, if a thread that has looked found that.
+    over: Option<Result<Broke, LinkEnd>>,
+    /// When bytes came last.
+    heard: Instant,
+}
+
+/// The threads that look for bytes.
+#[derive(Default)]
+struct Lookers {
+    count: usize,
+    /// Until when the reader's thread leaves the connection to others, as one has just found bytes.
+    until: Option<Instant>,
+    /// When a thread has last looked in vain.
+    in_vain: Option<Instant>,
+    /// Whether the reader's thread waits to be left alone with the connection.
+    is_waited_for: bool,
 }
 
 struct LinkState {
@@ -230,13 +262,17 @@ struct LinkState {
     told: u64,
     /// Whether the other side waits for an acknowledgement.
     is_asked: bool,
-    /// The position from which on the writer reads bytes; none while it reads none.
+    /// The position from which on a thread reads bytes to write them; none while nobody writes.
     writing_from: Option<u64>,
+    /// The room of the thread that writes next.
+    room: WriteRoom,
+    /// When the last write began.
+    spoke: Instant,
     /// How many threads wait until fewer bytes are not acknowledged.
     senders: usize,
     /// The positions for whose acknowledgement threads wait that want lent bytes back.
     lenders: Vec<u64>,
-    connection: Option<Arc<crate::channel::TcpChannel>>,
+    connection: Option<Arc<TcpChannel>>,
     /// A connection that the reader has still to take, and the bytes that the other side has received.
     attached: Option<(MachineConnection, u64)>,
     /// True while the reader reads from a connection.
@@ -278,6 +314,8 @@ impl LastingLink {
             told: 0,
             is_asked: false,
             writing_from: None,
+            room: WriteRoom::default(),
+            spoke: Instant::now(),
             senders: 0,
             lenders: Vec::new(),
             connection: None,
@@ -287,17 +325,30 @@ impl LastingLink {
             closing: false,
             ended: None,
         };
+        let reading = Reading {
+            incoming: None,
+            frames: FrameAssembly::default(),
+            taker: Box::new(taker),
+            over: None,
+            heard: Instant::now(),
+        };
         let link = LastingLink(Arc::new(Shared {
             options,
             state: Mutex::new(state),
             changed: Condvar::new(),
             settled: Condvar::new(),
             returned: Condvar::new(),
+            reading: Mutex::new(Some(reading)),
+            lookers: Mutex::default(),
+            left_alone: Condvar::new(),
         }));
         let (reader, writer) = (link.clone(), link.clone());
         std::thread::Builder::new().name("gt-link-in".into()).spawn(move || {
-            let end = reader.read(role, taker);
-            ended(reader.end(end));
+            let end = reader.read(role);
+            let end = reader.end(end);
+            let reading = reader.lock_reading().take();
+            drop(reading);
+            ended(end);
         })?;
         std::thread::Builder::new().name("gt-link-out".into()).spawn(move || writer.write())?;
         Ok(link)
@@ -325,7 +376,16 @@ impl LastingLink {
             state = self.0.settled.wait_timeout(state, BEAT_EVERY).unwrap_or_else(PoisonError::into_inner).0;
             state.senders -= 1;
         }
-        self.push(state, parts)
+        let (state, bytes) = self.push(state, parts)?;
+        let is_alone = state.writing_from.is_none() && state.end_position() - state.sent == bytes as u64;
+        match state.connection.clone().filter(|_| is_alone && bytes <= WRITTEN_AT_ONCE_BYTES_MAX) {
+            Some(connection) => {
+                let state = self.write_block(state, &connection, bytes, false);
+                self.wake_writer(&state);
+            }
+            None => self.0.changed.notify_all(),
+        }
+        Ok(())
     }
 
     /// As [`send`](Self::send), without waiting: for the reader's thread, which takes the acknowledgements, and for
@@ -337,18 +397,31 @@ impl LastingLink {
     /// # Panics
     /// As [`send`](Self::send).
     pub fn answer(&self, parts: &[&[u8]]) -> Result<(), LinkEnd> {
-        self.push(self.lock(), parts)
+        drop(self.push(self.lock(), parts)?);
+        self.0.changed.notify_all();
+        Ok(())
     }
 
-    fn push(&self, mut state: MutexGuard<'_, LinkState>, parts: &[&[u8]]) -> Result<(), LinkEnd> {
+    /// Wakes the writer if something was left to it while this thread was writing.
+    fn wake_writer(&self, state: &LinkState) {
+        if state.end_position() > state.sent || state.is_asked || state.closing {
+            self.0.changed.notify_all();
+        }
+    }
+
+    /// Adds a frame to the stream. Returns how many bytes it takes there.
+    fn push<'a>(
+        &self,
+        mut state: MutexGuard<'a, LinkState>,
+        parts: &[&[u8]],
+    ) -> Result<(MutexGuard<'a, LinkState>, usize), LinkEnd> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         assert!(bytes <= LINK_FRAME_BYTES_MAX, "a frame of {bytes} bytes");
         if let Some(end) = &state.ended {
             return Err(end.clone());
         }
         state.unacknowledged.push(bytes, parts);
-        self.0.changed.notify_all();
-        Ok(())
+        Ok((state, LENGTH_BYTES + bytes))
     }
 
     /// Sends `bytes` from where they lie, with a head for their receiver's [`FrameTaker::take_lent`].
@@ -368,9 +441,16 @@ impl LastingLink {
         if let Some(end) = &state.ended {
             return Err(end.clone());
         }
-        state.unacknowledged.push_lent(head, bytes);
+        // SAFETY: the contract is that of this function: `is_returned` tells that the bytes are acknowledged and nobody
+        // writes them to the network, and `take_back` keeps them only while nobody does.
+        unsafe { state.unacknowledged.push_lent(head, bytes) };
         self.0.changed.notify_all();
         Ok(LentRange { end: state.end_position() })
+    }
+
+    /// Whether the other side has the bytes of a loan, or the link has ended, and this side reads them no more.
+    pub fn is_settled(&self, loan: LentRange) -> bool {
+        self.lock().is_returned(loan)
     }
 
     /// Waits until the other side has the bytes of a loan, or the link has ended, for at most `timeout`. Returns
@@ -529,14 +609,20 @@ impl LastingLink {
         }
     }
 
-    fn read(&self, mut role: LinkRole, mut taker: impl FrameTaker) -> LinkEnd {
-        let mut frames = FrameAssembly::default();
+    fn read(&self, mut role: LinkRole) -> LinkEnd {
         loop {
-            let mut connection = match self.next_connection(&mut role) {
+            let MachineConnection { channel, incoming, .. } = match self.next_connection(&mut role) {
                 Ok(connection) => connection,
                 Err(end) => return end,
             };
-            let why = match self.read_from(&mut connection.incoming, &mut frames, &mut taker) {
+            if let Some(reading) = &mut *self.lock_reading() {
+                (reading.incoming, reading.over, reading.heard) = (Some(incoming), None, Instant::now());
+            }
+            let why = self.read_from(&channel);
+            if let Some(reading) = &mut *self.lock_reading() {
+                reading.incoming = None;
+            }
+            let why = match why {
                 Ok(Broke::Itself(why)) => why,
                 // The answer to the next attempt to dial says why.
                 Ok(Broke::GivenUp) if matches!(role, LinkRole::Dials(_)) => GIVEN_UP_THERE.into(),
@@ -551,7 +637,7 @@ impl LastingLink {
                 return end.clone();
             }
             drop(state);
-            let _ = connection.channel.shutdown(Shutdown::Both);
+            let _ = channel.shutdown(Shutdown::Both);
             let (name, grace) = (&self.0.options.name, self.0.options.grace);
             tracing::info!(
                 target: "gtd::nodes",
@@ -624,38 +710,179 @@ impl LastingLink {
         }
     }
 
-    /// Reads from a connection until it breaks. Returns why it broke.
-    fn read_from(
-        &self,
-        incoming: &mut Incoming,
-        frames: &mut FrameAssembly,
-        taker: &mut impl FrameTaker,
-    ) -> Result<Broke, LinkEnd> {
+    fn lock_reading(&self) -> MutexGuard<'_, Option<Reading>> {
+        self.0.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_lookers(&self) -> MutexGuard<'_, Lookers> {
+        self.0.lookers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads from a connection until it breaks, whenever no other thread looks for bytes. Returns why it broke.
+    fn read_from(&self, channel: &TcpChannel) -> Result<Broke, LinkEnd> {
         loop {
-            let slots = match incoming.next_part() {
-                Ok(FramePart::Data(DataHead { segment: 0, offset, bytes })) => {
-                    let received = self.lock().received;
-                    if offset != received {
-                        return Err(LinkEnd::Broken(format!("byte {offset} instead of {received}")));
-                    }
-                    if let Err(error) = self.read_data(incoming, bytes, frames, taker)? {
-                        return broke(error);
+            self.wait_to_be_left_alone();
+            let mut reading = match self.0.reading.try_lock() {
+                Ok(reading) => reading,
+                Err(TryLockError::Poisoned(reading)) => reading.into_inner(),
+                // A thread looks, and takes what has come.
+                Err(TryLockError::WouldBlock) => continue,
+            };
+            let Some(shared) = &mut *reading else { return broke(StreamError::Ended) };
+            if let Some(over) = shared.over.take() {
+                return over;
+            }
+            match self.read_part(shared) {
+                Ok(true) => {
+                    if self.lock().is_asked {
+                        self.0.changed.notify_all();
                     }
                     continue;
                 }
-                Ok(FramePart::Whole(Frame::Slots(slots))) => slots,
-                Ok(_) => return Err(LinkEnd::Broken("another frame".into())),
-                Err(error) => return broke(error),
-            };
-            for [word, position, ..] in slots_in(slots) {
-                match word {
-                    ACKNOWLEDGEMENT => self.acknowledge(position)?,
-                    FAREWELL => return Err(LinkEnd::ClosedThere),
-                    GIVEN_UP => return Ok(Broke::GivenUp),
-                    _ => return Err(LinkEnd::Broken(format!("slot {word}"))),
+                Ok(false) if shared.heard.elapsed() >= SILENCE_MAX => return broke(StreamError::TimedOut),
+                Ok(false) => {}
+                Err(over) => return over,
+            }
+            let patience = SILENCE_MAX.saturating_sub(shared.heard.elapsed());
+            drop(reading);
+            // If this fails, reading does so as well.
+            let _ = channel.wait_readable(1, patience);
+        }
+    }
+
+    /// Waits while other threads look for bytes, or have just found some and may look again.
+    fn wait_to_be_left_alone(&self) {
+        let mut lookers = self.lock_lookers();
+        lookers.is_waited_for = true;
+        while lookers.count > 0 || lookers.until.is_some_and(|until| Instant::now() < until) {
+            lookers = self.0.left_alone.wait_timeout(lookers, LOOK_AGAIN).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        lookers.is_waited_for = false;
+    }
+
+    /// Looks for bytes of several links on this thread, for a while that `spin` decides, until `is_done`: a thread that
+    /// waits for a frame then need not be woken. Frames are taken on this thread. A caller who looks in vain may sleep
+    /// afterwards, as the readers' threads go on.
+    pub fn look<'a>(links: impl Iterator<Item = &'a LastingLink>, spin: &mut Spin, is_done: impl Fn() -> bool) {
+        if is_done() {
+            return;
+        }
+        let mut links: Vec<(&LastingLink, Option<MutexGuard<'a, _>>)> = links.map(|link| (link, None)).collect();
+        if links.is_empty() {
+            return;
+        }
+        links.iter().for_each(|(link, _)| link.lock_lookers().count += 1);
+        let mut begun = Instant::now();
+        let found = loop {
+            let mut any = false;
+            for (link, reading) in &mut links {
+                // The reader's thread may be reading just now.
+                *reading = reading.take().or_else(|| link.0.reading.try_lock().ok());
+                if let Some(reading) = reading.as_mut().and_then(|reading| reading.as_mut()) {
+                    any |= link.look_once(reading);
                 }
             }
+            if is_done() {
+                break true;
+            }
+            if any {
+                begun = Instant::now();
+                continue;
+            }
+            let spun = begun.elapsed();
+            if spun >= spin.look() {
+                break false;
+            }
+            pause(spun);
+        };
+        if found {
+            spin.found()
+        } else {
+            spin.found_nothing()
         }
+        for (link, reading) in links {
+            drop(reading);
+            link.leave_alone(found);
+        }
+    }
+
+    /// Reads the next part of what comes, for a thread that looks. Returns whether something has come.
+    fn look_once(&self, reading: &mut Reading) -> bool {
+        if reading.over.is_some() {
+            return false;
+        }
+        let read = self.read_part(reading);
+        if matches!(read, Ok(false)) {
+            return false;
+        }
+        let state = self.lock();
+        match read {
+            Err(over) => {
+                // The reader's thread may wait for bytes.
+                let _ = state.connection.as_ref().map(|connection| connection.shutdown(Shutdown::Read));
+                reading.over = Some(over);
+            }
+            // An acknowledgement alone never waits for the other side to read.
+            Ok(_) if state.is_asked && state.writing_from.is_none() && state.ended.is_none() => {
+                if let Some(connection) = state.connection.clone() {
+                    let state = self.write_block(state, &connection, 0, false);
+                    self.wake_writer(&state);
+                }
+            }
+            Ok(_) => {}
+        }
+        true
+    }
+
+    /// Lets the reader's thread go on, after a while if this thread has found what it looked for. One that has not may
+    /// sleep now, and needs the reader's thread even if others find what they look for.
+    fn leave_alone(&self, found: bool) {
+        let mut lookers = self.lock_lookers();
+        lookers.count -= 1;
+        let now = Instant::now();
+        if !found {
+            lookers.in_vain = Some(now);
+        }
+        let is_shared = lookers.in_vain.is_some_and(|last| now - last < IN_VAIN_LATELY);
+        lookers.until = (!is_shared).then(|| now + LOOK_AGAIN);
+        if is_shared && lookers.is_waited_for && lookers.count == 0 {
+            self.0.left_alone.notify_all();
+        }
+    }
+
+    /// Reads the next part of what comes over the present connection, if something has come. Returns whether it has, or
+    /// why nothing more comes.
+    fn read_part(&self, reading: &mut Reading) -> Result<bool, Result<Broke, LinkEnd>> {
+        let Reading { incoming: Some(incoming), frames, taker, heard, .. } = reading else { return Ok(false) };
+        if !incoming.look().map_err(broke)? {
+            return Ok(false);
+        }
+        *heard = Instant::now();
+        let slots = match incoming.next_part() {
+            Ok(FramePart::Data(DataHead { segment: 0, offset, bytes })) => {
+                let received = self.lock().received;
+                if offset != received {
+                    return Err(Err(LinkEnd::Broken(format!("byte {offset} instead of {received}"))));
+                }
+                return match self.read_data(incoming, bytes, frames, taker.as_mut()) {
+                    Ok(Ok(())) => Ok(true),
+                    Ok(Err(error)) => Err(broke(error)),
+                    Err(end) => Err(Err(end)),
+                };
+            }
+            Ok(FramePart::Whole(Frame::Slots(slots))) => slots,
+            Ok(_) => return Err(Err(LinkEnd::Broken("another frame".into()))),
+            Err(error) => return Err(broke(error)),
+        };
+        for [word, position, ..] in slots_in(slots) {
+            match word {
+                ACKNOWLEDGEMENT => self.acknowledge(position).map_err(Err)?,
+                FAREWELL => return Err(Err(LinkEnd::ClosedThere)),
+                GIVEN_UP => return Err(Ok(Broke::GivenUp)),
+                _ => return Err(Err(LinkEnd::Broken(format!("slot {word}")))),
+            }
+        }
+        Ok(true)
     }
 
     /// Reads the next `left` bytes of the stream, or until the connection breaks.
@@ -664,7 +891,7 @@ impl LastingLink {
         incoming: &mut Incoming,
         mut left: usize,
         frames: &mut FrameAssembly,
-        taker: &mut impl FrameTaker,
+        taker: &mut dyn FrameTaker,
     ) -> Result<Result<(), StreamError>, LinkEnd> {
         while left > 0 {
             let Some((head, lent)) = frames.lent() else {
@@ -705,11 +932,7 @@ impl LastingLink {
     fn note_received(&self, bytes: usize, last: Option<bool>) {
         let mut state = self.lock();
         state.received += bytes as u64;
-        let is_due = last.unwrap_or_else(|| state.received - state.told >= ACKNOWLEDGE_BYTES);
-        state.is_asked |= is_due;
-        if is_due {
-            self.0.changed.notify_all();
-        }
+        state.is_asked |= last.unwrap_or_else(|| state.received - state.told >= ACKNOWLEDGE_BYTES);
     }
 
     fn acknowledge(&self, position: u64) -> Result<(), LinkEnd> {
@@ -729,71 +952,73 @@ impl LastingLink {
 
     /// Sends over the present connection, until the link ends.
     fn write(&self) {
-        let mut out = Vec::with_capacity(COPIED_BYTES_MAX + 1024);
-        let mut slices = Vec::new();
-        let mut spoke = Instant::now();
-        loop {
-            let mut state = self.lock();
-            if state.writing_from.take().is_some() {
-                self.wake_lenders(&state);
-            }
-            let (connection, farewell) = loop {
-                if state.ended.is_some() {
-                    return;
-                }
-                let Some(connection) = state.connection.clone() else {
-                    state = self.wait(state, BEAT_EVERY);
-                    continue;
-                };
-                let left = state.end_position() - state.sent;
-                let due = spoke.elapsed() >= BEAT_EVERY || state.is_asked;
-                if left > 0 || due || state.closing {
-                    break (connection, left == 0 && state.closing);
-                }
-                state = self.wait(state, BEAT_EVERY.saturating_sub(spoke.elapsed()));
+        let mut state = self.lock();
+        while state.ended.is_none() {
+            let present = state.connection.clone().filter(|_| state.writing_from.is_none());
+            let Some(connection) = present else {
+                state = self.wait(state, BEAT_EVERY);
+                continue;
             };
-            out.clear();
-            push_slots(&mut out, &[slot(ACKNOWLEDGEMENT, state.received)]);
-            (state.told, state.is_asked) = (state.received, false);
-            let position = state.sent;
+            let left = state.end_position() - state.sent;
+            let is_due = state.spoke.elapsed() >= BEAT_EVERY || state.is_asked;
+            if left == 0 && !is_due && !state.closing {
+                let next_beat = BEAT_EVERY.saturating_sub(state.spoke.elapsed());
+                state = self.wait(state, next_beat);
+                continue;
+            }
+            let is_farewell = left == 0 && state.closing;
             let bytes_max = if state.unacknowledged.lent_pieces > 0 { DATA_BYTES_MAX } else { BLOCK_BYTES_MAX };
-            let count = state.unacknowledged.take(bytes_max, &mut slices);
-            state.writing_from = Some(position);
-            state.sent += count as u64;
-            if count > 0 {
-                push_data_header(&mut out, 0, position, count);
-            }
-            if count <= COPIED_BYTES_MAX {
-                slices.drain(..).for_each(|(piece, range)| out.extend_from_slice(&piece.bytes()[range]));
-            }
-            drop(state);
-            spoke = Instant::now();
-            if farewell {
-                push_slots(&mut out, &[slot(FAREWELL, 0)]);
-            }
-            let parts: Vec<&[u8]> = std::iter::once(&out[..])
-                .chain(slices.iter().map(|(piece, range)| &piece.bytes()[range.clone()]))
-                .collect();
-            let written = connection.write_all_parts(&parts);
-            slices.clear();
-            if written.is_err() {
-                // The reader notices, and takes the next connection.
-                let _ = connection.shutdown(Shutdown::Both);
-                let mut state = self.lock();
-                state.writing_from = None;
-                self.wake_lenders(&state);
-                if state.connection.as_ref().is_some_and(|present| Arc::ptr_eq(present, &connection)) {
-                    drop(self.wait(state, BEAT_EVERY));
-                }
-            } else if farewell {
-                let mut state = self.lock();
-                state.writing_from = None;
-                state.ended.get_or_insert(LinkEnd::ClosedHere);
-                self.wake_all();
-                let _ = connection.shutdown(Shutdown::Write);
-                return;
-            }
+            state = self.write_block(state, &connection, bytes_max, is_farewell);
         }
+    }
+
+    /// Sends an acknowledgement and at most `bytes_max` of the next bytes, and perhaps a farewell, which ends the link. Nobody else may be
+    /// writing.
+    fn write_block<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, LinkState>,
+        connection: &Arc<TcpChannel>,
+        bytes_max: usize,
+        is_farewell: bool,
+    ) -> MutexGuard<'a, LinkState> {
+        let WriteRoom { mut out, mut slices } = std::mem::take(&mut state.room);
+        out.clear();
+        push_slots(&mut out, &[slot(ACKNOWLEDGEMENT, state.received)]);
+        (state.told, state.is_asked) = (state.received, false);
+        let position = state.sent;
+        let count = state.unacknowledged.take(bytes_max, &mut slices);
+        (state.writing_from, state.spoke) = (Some(position), Instant::now());
+        state.sent += count as u64;
+        if count > 0 {
+            push_data_header(&mut out, 0, position, count);
+        }
+        if count <= COPIED_BYTES_MAX {
+            slices.drain(..).for_each(|(piece, range)| out.extend_from_slice(&piece.bytes()[range]));
+        }
+        drop(state);
+        if is_farewell {
+            push_slots(&mut out, &[slot(FAREWELL, 0)]);
+        }
+        let parts: Vec<&[u8]> = std::iter::once(&out[..])
+            .chain(slices.iter().map(|(piece, range)| &piece.bytes()[range.clone()]))
+            .collect();
+        let written = connection.write_all_parts(&parts);
+        slices.clear();
+        let mut state = self.lock();
+        (state.writing_from, state.room) = (None, WriteRoom { out, slices });
+        self.wake_lenders(&state);
+        if written.is_err() {
+            // The reader notices, and takes the next connection.
+            let _ = connection.shutdown(Shutdown::Both);
+            if state.connection.as_ref().is_some_and(|present| Arc::ptr_eq(present, connection)) {
+                state.connection = None;
+            }
+        } else if is_farewell {
+            state.ended.get_or_insert(LinkEnd::ClosedHere);
+            self.wake_all();
+            let _ = connection.shutdown(Shutdown::Write);
+        }
+        state
     }
 }
 
@@ -822,217 +1047,11 @@ fn broke(error: StreamError) -> Result<Broke, LinkEnd> {
     }
 }
 
-/// Bytes of a stream, one after another.
-#[derive(Clone)]
-enum StreamPiece {
-    /// Copied.
-    Kept(Arc<Vec<u8>>),
-    /// Lent by the caller of [`LastingLink::lend`].
-    Lent(*const [u8]),
-}
-
-// SAFETY: by the contract of `LastingLink::lend`, any thread may read lent bytes while they are in a link.
-unsafe impl Send for StreamPiece {}
-
-impl StreamPiece {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            StreamPiece::Kept(bytes) => bytes,
-            // SAFETY: by the contract of `LastingLink::lend`, lent bytes can be read and nobody writes them until they
-            // are returned: until they are acknowledged and the writer is behind them, or no piece is lent any more.
-            StreamPiece::Lent(bytes) => unsafe { &**bytes },
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            StreamPiece::Kept(bytes) => bytes.len(),
-            StreamPiece::Lent(bytes) => bytes.len(),
-        }
-    }
-}
-
-/// Bytes of a stream that are not acknowledged, in pieces that are sent from where they lie.
+/// What a thread that writes collects, kept from one write to the next.
 #[derive(Default)]
-struct Unacknowledged {
-    pieces: VecDeque<StreamPiece>,
-    /// Bytes of the first piece that are acknowledged.
-    settled: usize,
-    /// Bytes of all pieces that are not.
-    len: usize,
-    /// Bytes of all pieces that were copied.
-    kept: usize,
-    lent_pieces: usize,
-    /// The next byte to send: its piece, and its offset there.
-    next: (usize, usize),
-}
-
-impl Unacknowledged {
-    /// Adds a frame of `bytes` bytes.
-    fn push(&mut self, bytes: usize, parts: &[&[u8]]) {
-        self.push_kept(LENGTH_BYTES + bytes, |piece| {
-            piece.extend_from_slice(&(bytes as u32).to_le_bytes());
-            parts.iter().for_each(|part| piece.extend_from_slice(part));
-        });
-    }
-
-    fn push_kept(&mut self, whole: usize, append: impl FnOnce(&mut Vec<u8>)) {
-        self.len += whole;
-        self.kept += whole;
-        // A piece that is being sent is shared, and has to stay as it is.
-        let last = match self.pieces.back_mut() {
-            Some(StreamPiece::Kept(last)) => Arc::get_mut(last),
-            _ => None,
-        };
-        match last.filter(|last| last.len() + whole <= last.capacity()) {
-            Some(last) => append(last),
-            None => {
-                let mut piece = Vec::with_capacity(whole.max(PIECE_BYTES_MIN));
-                append(&mut piece);
-                self.pieces.push_back(StreamPiece::Kept(Arc::new(piece)));
-            }
-        }
-    }
-
-    /// Adds lent bytes.
-    fn push_lent(&mut self, head: &[u8; LENT_HEAD_BYTES], bytes: *const [u8]) {
-        self.push_kept(LENGTH_BYTES + LENT_HEAD_BYTES, |piece| {
-            piece.extend_from_slice(&(bytes.len() as u32 | LENT_BIT).to_le_bytes());
-            piece.extend_from_slice(head);
-        });
-        if bytes.len() > 0 {
-            self.len += bytes.len();
-            self.lent_pieces += 1;
-            self.pieces.push_back(StreamPiece::Lent(bytes));
-        }
-    }
-
-    /// Copies all lent bytes.
-    fn keep_lent(&mut self) {
-        for piece in self.pieces.iter_mut().filter(|piece| matches!(piece, StreamPiece::Lent(_))) {
-            let bytes = piece.bytes().to_vec();
-            self.kept += bytes.len();
-            *piece = StreamPiece::Kept(Arc::new(bytes));
-        }
-        self.lent_pieces = 0;
-    }
-
-    /// Forgets the oldest `bytes` bytes.
-    fn settle(&mut self, bytes: usize) {
-        self.len -= bytes;
-        self.settled += bytes;
-        while let Some(first) = self.pieces.front().filter(|first| first.len() <= self.settled) {
-            self.settled -= first.len();
-            match self.pieces.pop_front() {
-                Some(StreamPiece::Kept(first)) => self.kept -= first.len(),
-                Some(StreamPiece::Lent(_)) => self.lent_pieces -= 1,
-                None => {}
-            }
-            self.next = self.next.0.checked_sub(1).map_or((0, 0), |piece| (piece, self.next.1));
-        }
-    }
-
-    /// Makes the oldest byte the next one to send.
-    fn rewind(&mut self) {
-        self.next = (0, self.settled);
-    }
-
-    /// Takes at most `bytes_max` bytes to be sent, as ranges of pieces; returns their number.
-    fn take(&mut self, bytes_max: usize, slices: &mut Vec<(StreamPiece, Range<usize>)>) -> usize {
-        let mut count = 0;
-        while let Some(piece) = self.pieces.get(self.next.0) {
-            let start = self.next.1;
-            let end = piece.len().min(start + bytes_max - count);
-            if start < end {
-                slices.push((piece.clone(), start..end));
-                (count, self.next.1) = (count + end - start, end);
-            }
-            // The last piece may still grow.
-            if end < piece.len() || self.next.0 + 1 == self.pieces.len() {
-                break;
-            }
-            self.next = (self.next.0 + 1, 0);
-        }
-        count
-    }
-}
-
-/// The frames of the stream, whose bytes come in blocks.
-#[derive(Default)]
-pub struct FrameAssembly {
-    /// The bytes of the frame's length that have come, and of the head of lent bytes.
-    head: Vec<u8>,
-    /// The bytes of the frame that have come.
-    frame: Vec<u8>,
-    /// Whether the frame was returned.
-    is_whole: bool,
-    /// The lent bytes that are still to come.
-    lent: usize,
-}
-
-impl FrameAssembly {
-    /// The next frame, whose last bytes are taken from the beginning of `bytes`; none if these do not complete it, or
-    /// if [lent bytes](Self::lent) are next.
-    ///
-    /// # Errors
-    /// The frame is longer than [`LINK_FRAME_BYTES_MAX`].
-    pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<&mut Vec<u8>>, String> {
-        if self.lent > 0 {
-            return Ok(None);
-        }
-        loop {
-            if std::mem::take(&mut self.is_whole) {
-                self.head.clear();
-                self.frame.clear();
-            }
-            let take = |to: &mut Vec<u8>, length: usize, bytes: &mut &[u8]| {
-                let (taken, rest) = bytes.split_at(bytes.len().min(length - to.len()));
-                to.extend_from_slice(taken);
-                *bytes = rest;
-            };
-            if self.head.len() < LENGTH_BYTES {
-                take(&mut self.head, LENGTH_BYTES, bytes);
-            }
-            let Some(length) = self.head.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
-            let length = u32::from_le_bytes(*length);
-            if length & LENT_BIT == 0 {
-                let length = length as usize;
-                if length > LINK_FRAME_BYTES_MAX {
-                    return Err(format!("a frame of {length} bytes"));
-                }
-                self.frame.reserve(length - self.frame.len());
-                take(&mut self.frame, length, bytes);
-                self.is_whole = self.frame.len() == length;
-                return Ok(self.is_whole.then_some(&mut self.frame));
-            }
-            let whole = LENGTH_BYTES + LENT_HEAD_BYTES;
-            take(&mut self.head, whole, bytes);
-            if self.head.len() < whole {
-                return Ok(None);
-            }
-            self.is_whole = true;
-            self.lent = (length & !LENT_BIT) as usize;
-            if self.lent > 0 {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// The head of the lent bytes that are next in the stream, and the number of those that are still to come; none if
-    /// a frame is next.
-    pub fn lent(&self) -> Option<([u8; LENT_HEAD_BYTES], usize)> {
-        let head = self.head.get(LENGTH_BYTES..)?.first_chunk()?;
-        (self.lent > 0).then_some((*head, self.lent))
-    }
-
-    /// Notes that lent bytes have come.
-    ///
-    /// # Panics
-    /// If they are more than those that are still to come.
-    pub fn note_lent(&mut self, bytes: usize) {
-        assert!(bytes <= self.lent, "{bytes} bytes of {}", self.lent);
-        self.lent -= bytes;
-    }
+struct WriteRoom {
+    out: Vec<u8>,
+    slices: Vec<(StreamPiece, Range<usize>)>,
 }
 
 #[cfg(test)]
@@ -1042,6 +1061,8 @@ mod tests {
     use crate::tls::Certificate;
     use gt_protocol::address::Fingerprint;
     use std::path::PathBuf;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
     use std::sync::mpsc::{Receiver, channel};
 
     const GRACE: Duration = Duration::from_secs(20);
@@ -1110,11 +1131,21 @@ mod tests {
     fn frames_arrive_once_and_in_order_however_often_the_connection_breaks() {
         const FRAMES: u64 = 3000;
         let folder = Folder::new("breaks");
+        let done = AtomicBool::new(false);
         let ((one, came, one_ended), (other, came_back, other_ended)) = pair(&folder, GRACE);
         std::thread::scope(|scope| {
             let send = |link: &LastingLink| {
                 (0..FRAMES).for_each(|number| link.send(&[&frame(number)[..3], &frame(number)[3..]]).unwrap());
             };
+            // Both sides' frames are taken by whoever finds them.
+            let (looks, done) = ((one.clone(), other.clone()), &done);
+            scope.spawn(move || {
+                let mut spin = Spin::new(Duration::from_micros(50), 4);
+                while !done.load(Relaxed) {
+                    let until = Instant::now() + Duration::from_micros(200);
+                    LastingLink::look([&looks.0, &looks.1].into_iter(), &mut spin, || Instant::now() > until);
+                }
+            });
             let (one_sends, other_sends) = (one.clone(), other.clone());
             scope.spawn(move || send(&one_sends));
             scope.spawn(move || send(&other_sends));
@@ -1137,6 +1168,7 @@ mod tests {
                     }
                 }
             }
+            done.store(true, Relaxed);
         });
         assert!(one.counts().resumed >= FRAMES / 50, "{:?}", one.counts());
         assert!(came.try_recv().is_err() && came_back.try_recv().is_err(), "nothing more came");
@@ -1144,6 +1176,33 @@ mod tests {
         assert_eq!(other_ended.recv_timeout(GRACE).unwrap(), LinkEnd::ClosedHere);
         assert_eq!(one_ended.recv_timeout(GRACE).unwrap(), LinkEnd::ClosedThere);
         assert_eq!(one.send(&[&[1]]), Err(LinkEnd::ClosedThere));
+    }
+
+    #[test]
+    fn a_thread_that_looks_takes_what_comes_and_leaves_the_rest_to_the_reader() {
+        let folder = Folder::new("looks");
+        let ((one, came, _), (other, _, _)) = pair(&folder, GRACE);
+        other.send(&[b"first"]).unwrap();
+        assert_eq!(came.recv_timeout(GRACE).unwrap(), b"first");
+        let (looks, frames) = (std::cell::Cell::new(0), std::cell::RefCell::new(Vec::new()));
+        let mut spin = Spin::new(GRACE, 0);
+        LastingLink::look([&one].into_iter(), &mut spin, || {
+            // Nobody else reads by the second look.
+            looks.set(looks.get() + 1);
+            if looks.get() == 2 {
+                other.send(&[b"second"]).unwrap();
+                other.send(&[&[7; 100_000]]).unwrap();
+            }
+            frames.borrow_mut().extend(came.try_iter());
+            frames.borrow().len() == 2
+        });
+        assert_eq!(frames.into_inner(), [b"second".to_vec(), vec![7; 100_000]]);
+        // In vain, and again successfully: the reader goes on after both.
+        for (spin, frame) in [(Duration::ZERO, b"third"), (GRACE, b"forth")] {
+            LastingLink::look([&one].into_iter(), &mut Spin::new(spin, 0), || spin == GRACE && looks.replace(0) == 0);
+            other.send(&[frame]).unwrap();
+            assert_eq!(came.recv_timeout(GRACE).unwrap(), frame);
+        }
     }
 
     #[test]
@@ -1301,87 +1360,5 @@ mod tests {
         assert!(matches!(&told, LinkEnd::Broken(why) if why == "it has received 7 bytes of the stream"), "{told}");
         let wrong = dial::<_, u64>(to, Fingerprint([0; 32]), &other, &0u64).map(drop).unwrap_err().to_string();
         assert!(wrong.contains("has another certificate than the address says"), "{wrong}");
-    }
-
-    #[test]
-    fn bytes_are_kept_until_they_are_acknowledged_and_sent_again_after_a_break() {
-        let mut kept = Unacknowledged::default();
-        let large = vec![9; 2 * BLOCK_BYTES_MAX];
-        kept.push(1, &[&[7]]);
-        kept.push(large.len(), &[&large]);
-        let whole = 2 * LENGTH_BYTES + 1 + large.len();
-        let send = |kept: &mut Unacknowledged, bytes_max: usize| {
-            let mut slices = Vec::new();
-            let count = kept.take(bytes_max, &mut slices);
-            let bytes: Vec<u8> =
-                slices.iter().flat_map(|(piece, range)| piece.bytes()[range.clone()].to_vec()).collect();
-            assert_eq!((bytes.len(), bytes.len() <= bytes_max), (count, true));
-            (bytes, slices)
-        };
-        let (first, sending) = send(&mut kept, 8);
-        assert_eq!(first, [1, 0, 0, 0, 7, 0, 0, 2]);
-        // Bytes that are on their way stay as they are, whatever comes behind them.
-        kept.push(1, &[&[8]]);
-        assert_eq!(sending.iter().map(|(_, range)| range.len()).sum::<usize>(), 8);
-        drop(sending);
-        let rest: usize =
-            std::iter::from_fn(|| Some(send(&mut kept, BLOCK_BYTES_MAX).0.len()).filter(|n| *n > 0)).sum();
-        assert_eq!(first.len() + rest, whole + LENGTH_BYTES + 1);
-        kept.settle(6);
-        kept.rewind();
-        assert_eq!(send(&mut kept, 4).0, [0, 2, 0, 9]);
-        kept.settle(4);
-        kept.rewind();
-        let left = kept.len;
-        kept.settle(left);
-        assert_eq!((kept.len, kept.pieces.len()), (0, 0));
-        kept.push(2, &[&[1], &[2]]);
-        assert_eq!(send(&mut kept, 100).0, [2, 0, 0, 0, 1, 2]);
-        // Lent bytes count as none that were copied, until they are taken back.
-        let before = kept.kept;
-        kept.push_lent(&[6; LENT_HEAD_BYTES], &raw const *large);
-        let head = LENGTH_BYTES + LENT_HEAD_BYTES;
-        assert_eq!((kept.kept - before, kept.len, kept.lent_pieces), (head, 6 + head + large.len(), 1));
-        assert_eq!(send(&mut kept, head + 1).0[head - 1..], [6, 9]);
-        kept.keep_lent();
-        assert_eq!((kept.kept - before, kept.lent_pieces), (head + large.len(), 0));
-        kept.settle(6 + head + 1);
-        assert_eq!(send(&mut kept, usize::MAX / 2).0.len(), large.len() - 1);
-        kept.settle(large.len() - 1);
-        assert_eq!((kept.len, kept.kept, kept.pieces.len()), (0, 0, 0));
-    }
-
-    #[test]
-    fn a_frame_is_the_same_however_its_bytes_come() {
-        let mut frames = FrameAssembly::default();
-        let bytes = [&[2, 0, 0, 0, 7, 8], &[0, 0, 0, 0][..], &[1, 0, 0, 0, 9]].concat();
-        let mut found = Vec::new();
-        for byte in bytes {
-            let mut rest = &[byte][..];
-            while let Some(frame) = frames.next(&mut rest).unwrap() {
-                found.push(frame.clone());
-            }
-        }
-        assert_eq!(found, [vec![7, 8], vec![], vec![9]]);
-        let mut rest = &i32::MAX.to_le_bytes()[..];
-        assert!(frames.next(&mut rest).unwrap_err().starts_with("a frame of 2147483647 bytes"));
-    }
-
-    #[test]
-    fn lent_bytes_are_left_to_their_reader() {
-        let mut frames = FrameAssembly::default();
-        let none = [&[0, 0, 0, 0x80][..], &[4; LENT_HEAD_BYTES], &[3, 0, 0, 0x80], &[5; LENT_HEAD_BYTES]].concat();
-        for byte in &none {
-            assert_eq!(frames.lent(), None);
-            assert_eq!(frames.next(&mut std::slice::from_ref(byte)).unwrap(), None);
-        }
-        assert_eq!(frames.lent(), Some(([5; LENT_HEAD_BYTES], 3)));
-        let mut rest = &[1, 2][..];
-        assert!(frames.next(&mut rest).unwrap().is_none() && rest.len() == 2, "they are no frame");
-        frames.note_lent(1);
-        assert_eq!(frames.lent(), Some(([5; LENT_HEAD_BYTES], 2)));
-        frames.note_lent(2);
-        assert_eq!(frames.lent(), None);
-        assert_eq!(frames.next(&mut &[1, 0, 0, 0, 9][..]).unwrap(), Some(&mut vec![9]));
     }
 }

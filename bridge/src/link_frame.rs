@@ -2,7 +2,8 @@
 //! of arenas.
 
 use crate::frame::slots_in;
-use crate::lasting_link::{LINK_FRAME_BYTES_MAX, LastingLink, LinkEnd};
+use crate::frame_assembly::LINK_FRAME_BYTES_MAX;
+use crate::lasting_link::{LastingLink, LinkEnd};
 use gt_shm::{SLOT_BYTES, Slot};
 use serde::Serialize;
 

@@ -122,6 +122,20 @@ impl Incoming {
         }
     }
 
+    /// Receives bytes if some have come, without waiting. Returns whether there are some that nobody has taken.
+    pub(crate) fn look(&mut self) -> Result<bool, StreamError> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            match self.channel.try_read(&mut self.received, &mut self.buffer[..AHEAD_BYTES]) {
+                Ok(0) => return Err(StreamError::Ended),
+                Ok(count) => self.end = count,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(self.start < self.end)
+    }
+
     /// Waits until bytes have come, perhaps until `bytes` have, after [`try_read`](Self::try_read) has found none. At
     /// least as many must still be to come.
     pub(crate) fn wait(&self, bytes: usize, timeout: Duration) -> Result<(), StreamError> {

@@ -43,6 +43,10 @@ pub trait RankTransport: Send + Sync {
         None
     }
 
+    /// Looks for bytes of the other ranks on this thread, for a short while, until `is_done`: a rank that waits for them
+    /// then need not be woken.
+    fn look(&self, _is_done: &dyn Fn() -> bool) {}
+
     /// Waits until bytes that were lent to rank `to` are read no more, as the rank has them or cannot be reached, for
     /// at most `timeout`. Returns whether they are not.
     fn settle(&self, _to: usize, _loan: u64, _timeout: Duration) -> bool {
@@ -141,10 +145,8 @@ impl CallMemory<'_> {
 
     /// Waits until a room is full. An error breaks the group for all ranks.
     pub fn wait(&self, (from, room): (usize, u64), operation: Operation) -> Result<()> {
-        let group = self.group;
-        let waited =
-            group.mailbox.wait_full((from, RankStream::Collective), room, (operation, group.rank), group.patience);
-        waited.inspect_err(|error| group.break_group(error))
+        let waited = self.group.wait_full((from, RankStream::Collective), room, operation);
+        waited.inspect_err(|error| self.group.break_group(error))
     }
 
     /// The end of a call that has succeeded: waits until the other ranks have what was lent.
@@ -218,8 +220,19 @@ impl NetworkCommunicator {
 
     /// Reads bytes of rank `from`. An error breaks the group for all ranks.
     pub(super) fn read(&self, from: usize, channel: RankStream, to: &mut [u8], operation: Operation) -> Result<()> {
-        let read = self.mailbox.read((from, channel), to, (operation, self.rank), self.patience);
-        read.inspect_err(|error| self.break_group(error))
+        let stream = (from, channel);
+        // SAFETY: `to` is borrowed until this returns, and by then the room is full or withdrawn.
+        let room = unsafe { self.mailbox.give_room(stream, to) };
+        let read = self.wait_full(stream, room, operation);
+        read.inspect_err(|error| {
+            self.mailbox.withdraw();
+            self.break_group(error);
+        })
+    }
+
+    fn wait_full(&self, stream: (usize, RankStream), room: u64, operation: Operation) -> Result<()> {
+        self.transport.look(&|| self.mailbox.is_full(stream, room));
+        self.mailbox.wait_full(stream, room, (operation, self.rank), self.patience)
     }
 
     /// Refuses a call in a broken group. The other ranks are told why: this rank alone may know, and they wait for it.

@@ -274,6 +274,14 @@ impl Mailbox {
         stream.given
     }
 
+    /// Whether [`wait_full`](Self::wait_full) would return at once.
+    pub(super) fn is_full(&self, (from, channel): (usize, RankStream), room: u64) -> bool {
+        let mut contents = self.lock();
+        let is_broken = contents.broken.is_some();
+        let sender = contents.sender(from);
+        sender.streams[channel as usize].filled >= room || is_broken || sender.gone.is_some()
+    }
+
     /// Waits until a room is full, for at most `patience`.
     ///
     /// # Errors
@@ -317,22 +325,6 @@ impl Mailbox {
             stream.filled = stream.given;
         }
     }
-
-    /// Reads bytes of a stream of rank `from`, and waits for them for at most `patience`.
-    ///
-    /// # Errors
-    /// As [`wait_full`](Self::wait_full).
-    pub(super) fn read(
-        &self,
-        stream: (usize, RankStream),
-        to: &mut [u8],
-        call: (Operation, usize),
-        patience: Duration,
-    ) -> Result<()> {
-        // SAFETY: `to` is borrowed until this returns, and by then the room is full or withdrawn.
-        let room = unsafe { self.give_room(stream, to) };
-        self.wait_full(stream, room, call, patience).inspect_err(|_| self.withdraw())
-    }
 }
 
 impl Contents {
@@ -359,6 +351,17 @@ mod tests {
 
     const HERE: (Operation, usize) = (Operation::Barrier, 0);
 
+    /// Reads the bytes of a stream that have come.
+    fn read(mailbox: &Mailbox, stream: (usize, RankStream), to: &mut [u8]) -> Result<()> {
+        // SAFETY: `to` is borrowed until this returns, and by then the room is full or withdrawn.
+        let room = unsafe { mailbox.give_room(stream, to) };
+        assert_eq!(
+            mailbox.is_full(stream, room),
+            !matches!(mailbox.wait_full(stream, room, HERE, Duration::ZERO), Err(CollectiveError::TimedOut { .. }))
+        );
+        mailbox.wait_full(stream, room, HERE, Duration::ZERO).inspect_err(|_| mailbox.withdraw())
+    }
+
     #[test]
     fn a_stream_is_read_however_its_pieces_came() {
         let mailbox = Mailbox::default();
@@ -367,13 +370,13 @@ mod tests {
         mailbox.deliver(1, RankStream::Want, vec![9], 0);
         mailbox.deliver(1, RankStream::Collective, vec![4, 5], 0);
         let mut bytes = [0; 4];
-        mailbox.read((1, RankStream::Collective), &mut bytes, HERE, Duration::ZERO).unwrap();
+        read(&mailbox, (1, RankStream::Collective), &mut bytes).unwrap();
         assert_eq!(bytes, [1, 2, 3, 4]);
         // Bytes that came before their sender left are still read.
         mailbox.notice(1, GroupNotice::Left);
-        mailbox.read((1, RankStream::Collective), &mut bytes[..1], HERE, Duration::ZERO).unwrap();
+        read(&mailbox, (1, RankStream::Collective), &mut bytes[..1]).unwrap();
         assert_eq!(bytes[0], 5);
-        let error = mailbox.read((1, RankStream::Collective), &mut bytes, HERE, Duration::ZERO).unwrap_err();
+        let error = read(&mailbox, (1, RankStream::Collective), &mut bytes).unwrap_err();
         assert_eq!(error, CollectiveError::Left { operation: Operation::Barrier, rank: 0, peer: 1 });
         assert!(mailbox.trouble().is_none(), "a rank that has left breaks nothing by that");
     }
@@ -407,20 +410,20 @@ mod tests {
         assert!(is_full(rooms[2]));
         assert_eq!((first, second), ([1, 2, 3], [4, 5]));
         assert_eq!(fill(&[7]), None, "a byte came before");
-        mailbox.read(stream, &mut first[..1], HERE, Duration::ZERO).unwrap();
+        read(&mailbox, stream, &mut first[..1]).unwrap();
         assert_eq!(first[0], 6);
         // SAFETY: the room is withdrawn below.
         unsafe { mailbox.give_room(stream, second.as_mut_slice()) };
         mailbox.withdraw();
         assert_eq!(fill(&[7]), None);
-        assert!(mailbox.read(stream, &mut first, HERE, Duration::ZERO).is_err());
+        assert!(read(&mailbox, stream, &mut first).is_err());
         assert_eq!(fill(&[7]), None, "a read in vain withdraws its room");
     }
 
     #[test]
     fn patience_ends_and_notices_survive_their_bytes() {
         let mailbox = Mailbox::default();
-        let error = mailbox.read((1, RankStream::Offer), &mut [0], HERE, Duration::ZERO).unwrap_err();
+        let error = read(&mailbox, (1, RankStream::Offer), &mut [0]).unwrap_err();
         assert!(matches!(error, CollectiveError::TimedOut { by: 0, .. }));
         let waited = Duration::from_secs(7);
         for notice in [

@@ -10,7 +10,8 @@
 
 use super::endpoint::UcxOffer;
 use super::link_speed::{self, MeasuredLink};
-use gt_bridge::lasting_link::{LENT_BYTES_MAX, LENT_HEAD_BYTES, LINK_FRAME_BYTES_MAX, LastingLink, LentRange, LinkEnd};
+use gt_bridge::frame_assembly::{LENT_BYTES_MAX, LENT_HEAD_BYTES, LINK_FRAME_BYTES_MAX};
+use gt_bridge::lasting_link::{LastingLink, LentRange, LinkEnd};
 use gt_collectives::network::RankStream;
 use gt_collectives::ucx::{Inbox, MESSAGE_BYTES_MAX, Taken, UcxPeer, UcxPort};
 use std::sync::atomic::AtomicBool;

@@ -23,6 +23,7 @@ use gt_collectives::{CollectiveError, Communicator};
 use gt_protocol::address::Fingerprint;
 use gt_protocol::limits::LINK_REASON_BYTES_MAX;
 use gt_protocol::{InsecureNetwork, LinkTransport, NodeLink, UcxStatus};
+use gt_shm::Spin;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -42,6 +43,9 @@ const EARLY_MAX: usize = 256;
 const EARLY_PIECE_BYTES_MAX: usize = 64 << 10;
 /// The ranks that a process remembers to have left.
 const LEFT_MAX: usize = 1024;
+/// The longest that a rank looks for bytes before it sleeps, and how often in vain before that gets shorter.
+const LOOK_MAX: Duration = Duration::from_micros(100);
+const LOOKS_IN_VAIN: u32 = 4;
 /// The folder in which the kernel lists RDMA devices.
 const RDMA_DEVICES: &str = "/sys/class/infiniband";
 
@@ -306,8 +310,9 @@ impl DataPort {
             Route::Here => None,
         };
         let paths: Vec<_> = others.filter_map(path).collect();
+        let spin = Mutex::new(Spin::new(LOOK_MAX, LOOKS_IN_VAIN));
         let transport =
-            Arc::new(GroupTransport { port: Arc::downgrade(self), group, rank, peers, mailbox: mailbox.clone() });
+            Arc::new(GroupTransport { port: Arc::downgrade(self), group, rank, peers, mailbox: mailbox.clone(), spin });
         let mut communicator = NetworkCommunicator::new((rank, size), mailbox, transport, patience);
         communicator.barrier()?;
         // By now all ranks have found their ways.
@@ -618,6 +623,8 @@ struct GroupTransport {
     rank: usize,
     peers: Vec<Route>,
     mailbox: Arc<Mailbox>,
+    /// How long the rank looks for bytes.
+    spin: Mutex<Spin>,
 }
 
 impl GroupTransport {
@@ -669,9 +676,22 @@ impl RankTransport for GroupTransport {
         }
     }
 
+    fn look(&self, is_done: &dyn Fn() -> bool) {
+        // The other process most likely sends by UCX as well, if this one does.
+        let links = self.peers.iter().filter_map(|route| match route {
+            Route::Away { link, way: PathChoice::Link(_), .. } => Some(link),
+            _ => None,
+        });
+        LastingLink::look(links, &mut self.spin.lock().unwrap_or_else(PoisonError::into_inner), is_done);
+    }
+
     fn settle(&self, to: usize, loan: u64, timeout: Duration) -> bool {
         match &self.peers[to] {
-            Route::Away { link, .. } => link.settle(LentRange::numbered(loan), timeout),
+            Route::Away { link, .. } => {
+                let loan = LentRange::numbered(loan);
+                self.look(&|| link.is_settled(loan));
+                link.settle(loan, timeout)
+            }
             Route::Here => true,
         }
     }
