@@ -12,8 +12,8 @@
 //! `Slots` with one acknowledgement each. [`mod@crate::frame_assembly`] tells the frames of the stream apart.
 //!
 //! Two threads of a link read and write. To wake them takes longer than a small message, so a thread that sends one
-//! writes it itself if nobody else is writing, and a thread that waits for one may [`look`](LastingLink::look) for it:
-//! meanwhile, the reader's thread stays away from the connection.
+//! writes it itself if nobody else is writing, and a thread that waits for one looks for it itself for a while
+//! ([`wait_for`](LastingLink::wait_for)): meanwhile, the reader's thread stays away from the connection.
 //!
 //! Many bytes are not copied to be kept: the caller *lends* them, and leaves them as they are until the other side has
 //! acknowledged them, which it does as soon as the last has come. They are no frame, so that their receiver can have
@@ -53,8 +53,6 @@ const REDIAL_MIN: Duration = Duration::from_millis(20);
 const REDIAL_MAX: Duration = Duration::from_secs(1);
 /// How long the reader's thread leaves the connection to a thread that has found bytes.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// For so long after a thread has looked in vain, the reader's thread waits for nobody.
-const IN_VAIN_LATELY: Duration = Duration::from_millis(5);
 
 /// The first word of a slot: an acknowledgement of the bytes that its second word counts.
 const ACKNOWLEDGEMENT: u64 = 1;
@@ -218,7 +216,7 @@ struct Shared {
     settled: Condvar,
     /// Wakes threads that wait for lent bytes.
     returned: Condvar,
-    /// The reading side, which the reader's thread shares with threads that [look](LastingLink::look) for bytes. None
+    /// The reading side, which the reader's thread shares with threads that [wait for](LastingLink::wait_for) bytes. None
     /// after the end of the link.
     reading: Mutex<Option<Reading>>,
     lookers: Mutex<Lookers>,
@@ -244,8 +242,8 @@ struct Lookers {
     count: usize,
     /// Until when the reader's thread leaves the connection to others, as one has just found bytes.
     until: Option<Instant>,
-    /// When a thread has last looked in vain.
-    in_vain: Option<Instant>,
+    /// The threads that have looked in vain, and sleep.
+    asleep: usize,
     /// Whether the reader's thread waits to be left alone with the connection.
     is_waited_for: bool,
 }
@@ -760,16 +758,21 @@ impl LastingLink {
         lookers.is_waited_for = false;
     }
 
-    /// Looks for bytes of several links on this thread, for a while that `spin` decides, until `is_done`: a thread that
-    /// waits for a frame then need not be woken. Frames are taken on this thread. A caller who looks in vain may sleep
-    /// afterwards, as the readers' threads go on.
-    pub fn look<'a>(links: impl Iterator<Item = &'a LastingLink>, spin: &mut Spin, is_done: impl Fn() -> bool) {
+    /// Waits until `is_done`, which bytes of these links bring about. At first this thread looks for them itself, for a
+    /// while that `spin` decides, so that it need not be woken, and takes the frames. Then it calls `sleep`, and the
+    /// readers' threads go on.
+    pub fn wait_for<'a>(
+        links: impl Iterator<Item = &'a LastingLink>,
+        spin: &mut Spin,
+        is_done: impl Fn() -> bool,
+        sleep: impl FnOnce(),
+    ) {
         if is_done() {
             return;
         }
         let mut links: Vec<(&LastingLink, Option<MutexGuard<'a, _>>)> = links.map(|link| (link, None)).collect();
         if links.is_empty() {
-            return;
+            return sleep();
         }
         links.iter().for_each(|(link, _)| link.lock_lookers().count += 1);
         let mut begun = Instant::now();
@@ -800,9 +803,13 @@ impl LastingLink {
         } else {
             spin.found_nothing()
         }
-        for (link, reading) in links {
-            drop(reading);
-            link.leave_alone(found);
+        for (link, reading) in &mut links {
+            drop(reading.take());
+            link.leave_alone(usize::from(!found));
+        }
+        if !found {
+            sleep();
+            links.iter().for_each(|(link, _)| link.lock_lookers().asleep -= 1);
         }
     }
 
@@ -834,18 +841,14 @@ impl LastingLink {
         true
     }
 
-    /// Lets the reader's thread go on, after a while if this thread has found what it looked for. One that has not may
-    /// sleep now, and needs the reader's thread even if others find what they look for.
-    fn leave_alone(&self, found: bool) {
+    /// Ends a look. The reader's thread goes on: soon, or at once if threads sleep until it has read something, this one
+    /// among them if `sleepers` is 1.
+    fn leave_alone(&self, sleepers: usize) {
         let mut lookers = self.lock_lookers();
         lookers.count -= 1;
-        let now = Instant::now();
-        if !found {
-            lookers.in_vain = Some(now);
-        }
-        let is_shared = lookers.in_vain.is_some_and(|last| now - last < IN_VAIN_LATELY);
-        lookers.until = (!is_shared).then(|| now + LOOK_AGAIN);
-        if is_shared && lookers.is_waited_for && lookers.count == 0 {
+        lookers.asleep += sleepers;
+        lookers.until = (lookers.asleep == 0).then(|| Instant::now() + LOOK_AGAIN);
+        if lookers.asleep > 0 && lookers.is_waited_for && lookers.count == 0 {
             self.0.left_alone.notify_all();
         }
     }
@@ -1143,7 +1146,8 @@ mod tests {
                 let mut spin = Spin::new(Duration::from_micros(50), 4);
                 while !done.load(Relaxed) {
                     let until = Instant::now() + Duration::from_micros(200);
-                    LastingLink::look([&looks.0, &looks.1].into_iter(), &mut spin, || Instant::now() > until);
+                    let is_over = || Instant::now() > until;
+                    LastingLink::wait_for([&looks.0, &looks.1].into_iter(), &mut spin, is_over, || ());
                 }
             });
             let (one_sends, other_sends) = (one.clone(), other.clone());
@@ -1186,7 +1190,7 @@ mod tests {
         assert_eq!(came.recv_timeout(GRACE).unwrap(), b"first");
         let (looks, frames) = (std::cell::Cell::new(0), std::cell::RefCell::new(Vec::new()));
         let mut spin = Spin::new(GRACE, 0);
-        LastingLink::look([&one].into_iter(), &mut spin, || {
+        let is_done = || {
             // Nobody else reads by the second look.
             looks.set(looks.get() + 1);
             if looks.get() == 2 {
@@ -1195,14 +1199,17 @@ mod tests {
             }
             frames.borrow_mut().extend(came.try_iter());
             frames.borrow().len() == 2
-        });
+        };
+        LastingLink::wait_for([&one].into_iter(), &mut spin, is_done, || panic!("nothing came"));
         assert_eq!(frames.into_inner(), [b"second".to_vec(), vec![7; 100_000]]);
-        // In vain, and again successfully: the reader goes on after both.
-        for (spin, frame) in [(Duration::ZERO, b"third"), (GRACE, b"forth")] {
-            LastingLink::look([&one].into_iter(), &mut Spin::new(spin, 0), || spin == GRACE && looks.replace(0) == 0);
-            other.send(&[frame]).unwrap();
-            assert_eq!(came.recv_timeout(GRACE).unwrap(), frame);
-        }
+        // The reader goes on, and while this thread sleeps.
+        other.send(&[b"third"]).unwrap();
+        assert_eq!(came.recv_timeout(GRACE).unwrap(), b"third");
+        let sleep = || {
+            other.send(&[b"fourth"]).unwrap();
+            assert_eq!(came.recv_timeout(GRACE).unwrap(), b"fourth");
+        };
+        LastingLink::wait_for([&one].into_iter(), &mut Spin::new(Duration::ZERO, 0), || false, sleep);
     }
 
     #[test]

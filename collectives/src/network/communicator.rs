@@ -43,9 +43,11 @@ pub trait RankTransport: Send + Sync {
         None
     }
 
-    /// Looks for bytes of the other ranks on this thread, for a short while, until `is_done`: a rank that waits for them
-    /// then need not be woken.
-    fn look(&self, _is_done: &dyn Fn() -> bool) {}
+    /// Waits until `is_done`, which bytes of the other ranks bring about: perhaps looks for them on this thread for a
+    /// short while, so that it need not be woken, before it calls `sleep`.
+    fn wait_for(&self, _is_done: &dyn Fn() -> bool, sleep: &mut dyn FnMut()) {
+        sleep();
+    }
 
     /// Waits until bytes that were lent to rank `to` are read no more, as the rank has them or cannot be reached, for
     /// at most `timeout`. Returns whether they are not.
@@ -231,8 +233,10 @@ impl NetworkCommunicator {
     }
 
     fn wait_full(&self, stream: (usize, RankStream), room: u64, operation: Operation) -> Result<()> {
-        self.transport.look(&|| self.mailbox.is_full(stream, room));
-        self.mailbox.wait_full(stream, room, (operation, self.rank), self.patience)
+        let wait = || self.mailbox.wait_full(stream, room, (operation, self.rank), self.patience);
+        let mut slept = None;
+        self.transport.wait_for(&|| self.mailbox.is_full(stream, room), &mut || slept = Some(wait()));
+        slept.unwrap_or_else(wait)
     }
 
     /// Refuses a call in a broken group. The other ranks are told why: this rank alone may know, and they wait for it.

@@ -676,21 +676,22 @@ impl RankTransport for GroupTransport {
         }
     }
 
-    fn look(&self, is_done: &dyn Fn() -> bool) {
+    fn wait_for(&self, is_done: &dyn Fn() -> bool, sleep: &mut dyn FnMut()) {
         // The other process most likely sends by UCX as well, if this one does.
         let links = self.peers.iter().filter_map(|route| match route {
             Route::Away { link, way: PathChoice::Link(_), .. } => Some(link),
             _ => None,
         });
-        LastingLink::look(links, &mut self.spin.lock().unwrap_or_else(PoisonError::into_inner), is_done);
+        LastingLink::wait_for(links, &mut self.spin.lock().unwrap_or_else(PoisonError::into_inner), is_done, sleep);
     }
 
     fn settle(&self, to: usize, loan: u64, timeout: Duration) -> bool {
         match &self.peers[to] {
             Route::Away { link, .. } => {
                 let loan = LentRange::numbered(loan);
-                self.look(&|| link.is_settled(loan));
-                link.settle(loan, timeout)
+                let mut slept = None;
+                self.wait_for(&|| link.is_settled(loan), &mut || slept = Some(link.settle(loan, timeout)));
+                slept.unwrap_or(true)
             }
             Route::Here => true,
         }
