@@ -216,16 +216,16 @@ struct Shared {
     settled: Condvar,
     /// Wakes threads that wait for lent bytes.
     returned: Condvar,
-    /// The reading side, which the reader's thread shares with threads that [wait for](LastingLink::wait_for) bytes. None
-    /// after the end of the link.
-    reading: Mutex<Option<Reading>>,
+    /// The reading side, which the reader's thread shares with threads that [wait for](LastingLink::wait_for) bytes.
+    /// None after the end of the link.
+    reading: Mutex<Option<LinkReading>>,
     lookers: Mutex<Lookers>,
     /// Wakes the reader's thread when nobody looks any more.
     left_alone: Condvar,
 }
 
-/// The reading side of a link. Whoever has its lock reads.
-struct Reading {
+/// The reading side of a link, which the thread that has its lock reads from.
+struct LinkReading {
     /// The present connection.
     incoming: Option<Incoming>,
     frames: FrameAssembly,
@@ -323,7 +323,7 @@ impl LastingLink {
             closing: false,
             ended: None,
         };
-        let reading = Reading {
+        let reading = LinkReading {
             incoming: None,
             frames: FrameAssembly::default(),
             taker: Box::new(taker),
@@ -708,7 +708,7 @@ impl LastingLink {
         }
     }
 
-    fn lock_reading(&self) -> MutexGuard<'_, Option<Reading>> {
+    fn lock_reading(&self) -> MutexGuard<'_, Option<LinkReading>> {
         self.0.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -814,7 +814,7 @@ impl LastingLink {
     }
 
     /// Reads the next part of what comes, for a thread that looks. Returns whether something has come.
-    fn look_once(&self, reading: &mut Reading) -> bool {
+    fn look_once(&self, reading: &mut LinkReading) -> bool {
         if reading.over.is_some() {
             return false;
         }
@@ -841,8 +841,8 @@ impl LastingLink {
         true
     }
 
-    /// Ends a look. The reader's thread goes on: soon, or at once if threads sleep until it has read something, this one
-    /// among them if `sleepers` is 1.
+    /// Ends a look. The reader's thread goes on: soon, or at once if threads sleep until it has read something, this
+    /// one among them if `sleepers` is 1.
     fn leave_alone(&self, sleepers: usize) {
         let mut lookers = self.lock_lookers();
         lookers.count -= 1;
@@ -855,8 +855,8 @@ impl LastingLink {
 
     /// Reads the next part of what comes over the present connection, if something has come. Returns whether it has, or
     /// why nothing more comes.
-    fn read_part(&self, reading: &mut Reading) -> Result<bool, Result<Broke, LinkEnd>> {
-        let Reading { incoming: Some(incoming), frames, taker, heard, .. } = reading else { return Ok(false) };
+    fn read_part(&self, reading: &mut LinkReading) -> Result<bool, Result<Broke, LinkEnd>> {
+        let LinkReading { incoming: Some(incoming), frames, taker, heard, .. } = reading else { return Ok(false) };
         if !incoming.look().map_err(broke)? {
             return Ok(false);
         }
@@ -975,8 +975,8 @@ impl LastingLink {
         }
     }
 
-    /// Sends an acknowledgement and at most `bytes_max` of the next bytes, and perhaps a farewell, which ends the link. Nobody else may be
-    /// writing.
+    /// Sends an acknowledgement and at most `bytes_max` of the next bytes, and perhaps a farewell, which ends the link.
+    /// Nobody else may be writing.
     fn write_block<'a>(
         &'a self,
         mut state: MutexGuard<'a, LinkState>,
@@ -1050,7 +1050,7 @@ fn broke(error: StreamError) -> Result<Broke, LinkEnd> {
     }
 }
 
-/// What a thread that writes collects, kept from one write to the next.
+/// The room in which a thread collects the bytes that it writes, kept from one write to the next.
 #[derive(Default)]
 struct WriteRoom {
     out: Vec<u8>,
@@ -1140,7 +1140,7 @@ mod tests {
             let send = |link: &LastingLink| {
                 (0..FRAMES).for_each(|number| link.send(&[&frame(number)[..3], &frame(number)[3..]]).unwrap());
             };
-            // Both sides' frames are taken by whoever finds them.
+            // Both sides' frames are taken by the reader or by this thread.
             let (looks, done) = ((one.clone(), other.clone()), &done);
             scope.spawn(move || {
                 let mut spin = Spin::new(Duration::from_micros(50), 4);

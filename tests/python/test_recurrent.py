@@ -238,3 +238,76 @@ def test_an_lstm_of_an_empty_batch_and_under_mixed_precision() -> None:
     # As in PyTorch: the layer computes as its products do, and the cell promotes their sums to its state's dtype.
     assert (found.dtype, *(t.dtype for t in state)) == (gt.bfloat16, gt.float32, gt.float32)
     assert all(p.grad.dtype == gt.float32 for p in layer.parameters())
+
+
+@gt.no_grad()
+@pytest.mark.parametrize("mode", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": False}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True}]
+)
+def test_the_functions_are_the_layers_from_their_weights(mode: str, options: dict[str, Any]) -> None:
+    layer = fill(getattr(nn, mode)(3, 4, dtype=gt.float64, **options))
+    function = getattr(gt, "rnn_tanh" if mode == "RNN" else mode.lower())
+    state = cosines(layer.num_layers * (2 if layer.bidirectional else 1), 2, 4)
+    hx = (state, state * 2) if mode == "LSTM" else state
+    x = cosines(2, 5, 3) if layer.batch_first else cosines(5, 2, 3)
+    given = (list(layer.parameters()), layer.bias, layer.num_layers, 0.0, False, layer.bidirectional)
+    expected, last = layer(x, hx)
+    output, *states = function(x, hx, *given, layer.batch_first)
+    assert_close(output, expected)
+    for found, wanted in zip(states, last if mode == "LSTM" else [last], strict=True):
+        assert_close(found, wanted)
+    packed = rnn.pack_padded_sequence(x, [5, 3] if not layer.batch_first else [5, 2], batch_first=layer.batch_first)
+    output, *states = function(packed.data, packed.batch_sizes, hx, *given)
+    expected, last = layer(packed, hx)
+    assert_close(output, expected.data)
+    assert_close(states[0], last[0] if mode == "LSTM" else last)
+
+
+@gt.no_grad()
+def test_the_function_of_an_lstm_projects_its_state() -> None:
+    layer = fill(nn.LSTM(3, 4, proj_size=2, dtype=gt.float64))
+    x, hx = cosines(5, 2, 3), (cosines(1, 2, 2), cosines(1, 2, 4))
+    expected, (h, c) = layer(x, hx)
+    found = gt.lstm(x, hx, list(layer.parameters()), True, 1, 0.0, train=False, bidirectional=False, batch_first=False)
+    for one, other in zip(found, (expected, h, c), strict=True):
+        assert_close(one, other)
+
+
+@gt.no_grad()
+@pytest.mark.parametrize("mode", ["LSTM", "GRU", "RNN"])
+def test_the_functions_of_a_cell_are_the_cells(mode: str) -> None:
+    cell = fill(getattr(nn, mode + "Cell")(3, 4, dtype=gt.float64))
+    x, h = cosines(2, 3), cosines(2, 4)
+    hx = (h, h * 2) if mode == "LSTM" else h
+    function = getattr(gt, "rnn_tanh_cell" if mode == "RNN" else mode.lower() + "_cell")
+    found, expected = function(x, hx, *cell.parameters()), cell(x, hx)
+    for one, other in zip(*((found, expected) if mode == "LSTM" else ([found], [expected])), strict=True):
+        assert_close(one, other)
+
+
+def test_the_functions_name_what_is_wrong() -> None:
+    x, h = gt.ones(5, 2, 3), gt.zeros(1, 2, 4)
+    weights = list(nn.GRU(3, 4).parameters())
+    options = (True, 1, 0.0, False, False, False)
+    with pytest.raises(RuntimeError, match=r"gru\(\) expects 4 weights for 1 directions of layers, got 3"):
+        gt.gru(x, h, weights[:3], *options)
+    with pytest.raises(RuntimeError, match="input must have 3 dimensions, got 2"):
+        gt.gru(x[0], h, weights, *options)
+    with pytest.raises(TypeError, match="missing required argument: 'batch_first'"):
+        gt.gru(x, h, weights, *options[:-1])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'first'"):
+        gt.gru(x, h, weights, *options, first=True)
+    with pytest.raises(TypeError, match="multiple values for argument 'hx'"):
+        gt.gru(x, h, weights, *options, hx=h)
+    with pytest.raises(TypeError, match="takes 9 positional arguments but 10 were given"):
+        gt.gru(x, h, weights, *options, 1)
+
+
+def test_pytorch_s_module_of_them_has_all_functions() -> None:
+    from gt import _VF
+
+    assert _VF.lstm is gt.lstm
+    assert _VF.cat is gt.cat
+    with pytest.raises(AttributeError):
+        _VF.no_such_function  # noqa: B018

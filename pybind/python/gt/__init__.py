@@ -51,6 +51,16 @@ from gt._sharding import (
     load_config,
     register_config,
 )
+from gt._VF import (
+    gru,
+    gru_cell,
+    lstm,
+    lstm_cell,
+    rnn_relu,
+    rnn_relu_cell,
+    rnn_tanh,
+    rnn_tanh_cell,
+)
 from gt.amp import GradScaler, autocast
 from gt.compiler import compile
 from gt.func import vmap

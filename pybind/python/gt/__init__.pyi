@@ -135,6 +135,14 @@ from gt._sharding import load_config as load_config
 from gt._sharding import register_config as register_config
 from gt._types import OutOfRangeError as OutOfRangeError
 from gt._types import Size as Size
+from gt._VF import gru as gru
+from gt._VF import gru_cell as gru_cell
+from gt._VF import lstm as lstm
+from gt._VF import lstm_cell as lstm_cell
+from gt._VF import rnn_relu as rnn_relu
+from gt._VF import rnn_relu_cell as rnn_relu_cell
+from gt._VF import rnn_tanh as rnn_tanh
+from gt._VF import rnn_tanh_cell as rnn_tanh_cell
 from gt.amp import GradScaler as GradScaler
 from gt.amp import autocast as autocast
 from gt.compiler import compile as compile

@@ -1,81 +1,23 @@
 """Recurrent layers: `RNN`, `LSTM` and `GRU` over sequences, and their cells for single steps.
 
-The input's contribution is computed for all time steps at once; a step is then one matrix product with the state and a
-few elementwise operations. Start at the steps, `_lstm` and its siblings, then `RNNBase._layer`.
+`gt.nn.recurrent_layers` computes them, from their weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gt import _core as gt
-from gt._functions import nn_functional as functional
-from gt._functions._recurrent import lstm_cell, lstm_layer
 from gt._gt import Tensor
 from gt.nn import init
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
+from gt.nn.recurrent_layers import MODES, State, Weights, first_step, layers
 from gt.nn.utils.rnn import PackedSequence
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
-
-State = tuple[Tensor, ...]
-
-
-class _Weights:
-    """The weights of one direction of one layer, prepared once for all time steps."""
-
-    def __init__(self, gates: int, ih: Tensor, hh: Tensor, biases: Sequence[Tensor], hr: Tensor | None) -> None:
-        self.ih, self.hh, self.hr = ih, hh.T, None if hr is None else hr.T
-        self.bias: Tensor | None = None
-        self.new_bias: Tensor | None = None
-        if biases:
-            self.bias = biases[0] + biases[1]
-            if gates == 3:  # a GRU's reset gate also multiplies the bias of the state's part of the candidate
-                size = hh.shape[0] // 3
-                self.new_bias = biases[1][2 * size :]
-                self.bias = gt.cat([self.bias[: 2 * size], biases[0][2 * size :]])
-
-
-Step = Callable[[Tensor, State, _Weights], State]
-
-
-def _tanh(x: Tensor, state: State, w: _Weights) -> State:
-    return ((x + state[0] @ w.hh).tanh(),)
-
-
-def _relu(x: Tensor, state: State, w: _Weights) -> State:
-    return ((x + state[0] @ w.hh).relu(),)
-
-
-def _lstm(x: Tensor, state: State, w: _Weights) -> State:
-    h, c = state
-    h, c = lstm_cell(x + h @ w.hh, c)
-    return (h if w.hr is None else h @ w.hr), c
-
-
-def _gru(x: Tensor, state: State, w: _Weights) -> State:
-    (h,) = state
-    size = h.shape[-1]
-    inner = h @ w.hh
-    # PyTorch's order of the gates: reset, update, new.
-    opened = (x.narrow(-1, 0, 2 * size) + inner.narrow(-1, 0, 2 * size)).sigmoid()
-    kept = inner.narrow(-1, 2 * size, size)
-    if w.new_bias is not None:
-        kept = kept + w.new_bias
-    new = gt.addcmul(x.narrow(-1, 2 * size, size), opened.narrow(-1, 0, size), kept).tanh()
-    return (gt.addcmul(new, opened.narrow(-1, size, size), h - new),)
-
-
-# The number of gates and the step function of each of PyTorch's modes.
-_MODES: dict[str, tuple[int, Step]] = {
-    "RNN_TANH": (1, _tanh),
-    "RNN_RELU": (1, _relu),
-    "LSTM": (4, _lstm),
-    "GRU": (3, _gru),
-}
 
 
 def _empty_parameter(size: Sequence[int], device: Any, dtype: Any) -> Tensor:
@@ -119,7 +61,7 @@ class RNNBase(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if mode not in _MODES:
+        if mode not in MODES:
             raise ValueError(f"Unrecognized RNN mode: {mode}")
         if not 0 <= dropout <= 1 or isinstance(dropout, bool):
             raise ValueError(
@@ -144,7 +86,7 @@ class RNNBase(Module):
         self.dropout = float(dropout)
         self.bidirectional = bidirectional
         self.proj_size = proj_size
-        rows = _MODES[mode][0] * hidden_size
+        rows = MODES[mode][0] * hidden_size
         out = proj_size or hidden_size
         for layer in range(num_layers):
             columns = input_size if layer == 0 else out * (2 if bidirectional else 1)
@@ -186,38 +128,10 @@ class RNNBase(Module):
     def _own(self, end: str) -> list[Tensor]:
         return [p for name, p in self._parameters.items() if name.partition("_l")[2] == end[2:]]
 
-    def _weights(self, end: str) -> _Weights:
+    def _weights(self, end: str) -> Weights:
         biases = [getattr(self, name + end) for name in ("bias_ih", "bias_hh")] if self.bias else []
         ih, hh = (getattr(self, name + end) for name in ("weight_ih", "weight_hh"))
-        return _Weights(_MODES[self.mode][0], ih, hh, biases, getattr(self, f"weight_hr{end}", None))
-
-    def _layer(self, x: Tensor, running: list[int], state: State, end: str, backwards: bool) -> tuple[Tensor, State]:
-        """All time steps of one direction; `x` holds the rows of the sequences still running at each step, in order."""
-        step, w = _MODES[self.mode][1], self._weights(end)
-        x = functional.linear(x, w.ih, w.bias)
-        constant = running[0] == running[-1]
-        if step is _lstm and w.hr is None and constant:
-            gates, weight = x.unflatten(0, (len(running), running[0])), getattr(self, "weight_hh" + end)
-            output, cells = lstm_layer(gates.flip(0) if backwards else gates, weight, *state)
-            return (output.flip(0) if backwards else output).flatten(0, 1), (output[-1], cells[-1])
-        starts = [0]
-        for count in running:
-            starts.append(starts[-1] + count)
-        whole, ended, outputs = state, [], []
-        if backwards:
-            state = tuple(s[: running[-1]] for s in state) if not constant else state
-        for t in range(len(running) - 1, -1, -1) if backwards else range(len(running)):
-            count, now = running[t], state[0].shape[0]
-            if count > now:  # backwards: shorter sequences begin at this step
-                state = tuple(gt.cat([s, first[now:count]]) for s, first in zip(state, whole, strict=True))
-            elif count < now:  # forwards: the shortest sequences ended before this step
-                ended.append(tuple(s[count:] for s in state))
-                state = tuple(s[:count] for s in state)
-            state = step(x.narrow(0, starts[t], count), state, w)
-            outputs.append(state[0])
-        if ended:
-            state = tuple(gt.cat(parts) for parts in zip(*[state, *reversed(ended)], strict=True))
-        return gt.cat(outputs[::-1] if backwards else outputs), state
+        return Weights(self.mode, ih, hh, biases, getattr(self, f"weight_hr{end}", None))
 
     def _state_count(self) -> int:
         """The number of tensors in a state: 2 for an LSTM."""
@@ -255,18 +169,8 @@ class RNNBase(Module):
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {rows.shape[-1]}"
             )
         state = self._initial_state(hx, batch, rows.dtype, single, packed)
-        finals: list[State] = []
-        for layer in range(self.num_layers):
-            if layer and self.dropout:
-                rows = functional.dropout(rows, self.dropout, self.training)
-            outputs = []
-            for direction, end in enumerate(self._suffixes(layer)):
-                own = tuple(s[len(finals)] for s in state)
-                output, final = self._layer(rows, running, own, end, direction == 1)
-                outputs.append(output)
-                finals.append(final)
-            rows = outputs[0] if len(outputs) == 1 else gt.cat(outputs, -1)
-        last = tuple(gt.stack(parts) for parts in zip(*finals, strict=True))
+        weights = [[self._weights(end) for end in self._suffixes(layer)] for layer in range(self.num_layers)]
+        rows, last = layers(rows, running, state, weights, self.dropout, self.training)
         if packed is not None:
             if packed.unsorted_indices is not None:
                 last = tuple(s.index_select(1, packed.unsorted_indices) for s in last)
@@ -481,7 +385,6 @@ class RNNCellBase(Module):
             raise RuntimeError(f"input has inconsistent input_size: got {input.shape[-1]} expected {self.input_size}")
         single = input.ndim == 1
         x = input.unsqueeze(0) if single else input
-        gates, step = _MODES[self.mode]
         if state is None:
             zeros = gt.zeros(x.shape[0], self.hidden_size, dtype=x.dtype)
             state = (zeros,) * (2 if self.mode == "LSTM" else 1)
@@ -490,8 +393,7 @@ class RNNCellBase(Module):
         for s in state:
             _check_sizes(s.shape, (x.shape[0], self.hidden_size), "hidden")
         biases = [self.bias_ih, self.bias_hh] if self.bias else []
-        w = _Weights(gates, self.weight_ih, self.weight_hh, biases, None)
-        found = step(functional.linear(x, w.ih, w.bias), state, w)
+        found = first_step(x, state, Weights(self.mode, self.weight_ih, self.weight_hh, biases))
         return tuple(s.squeeze(0) for s in found) if single else found
 
     def extra_repr(self) -> str:
