@@ -539,6 +539,19 @@ impl Graph for Scope {
         }
     }
 
+    fn keep_only(&mut self, v: Val) {
+        if self.view.is_some() || self.steps.is_some() {
+            return;
+        }
+        let kept = self.parts(v);
+        for i in (0..self.tensors.len()).take(OPERANDS_MAX as usize) {
+            let val = Val(i as u32);
+            if val != v && !self.is_operand(val) {
+                self.tensors[i] = kept.clone();
+            }
+        }
+    }
+
     fn is_view(&self, v: Val) -> bool {
         self.view.as_ref().is_some_and(|view| view.last == v && (view.nested || !view.ops.is_empty()))
     }
