@@ -396,6 +396,9 @@ impl Graph for Scope {
             {
                 return gt_ops::lstm::lstm_cell_backward_by_steps(self, [a, b, c, d, e]);
             }
+            if let (Op::ComplexMul | Op::ComplexDiv, [Arg::Val(a), Arg::Val(b)]) = (op, inputs) {
+                return gt_ops::composed::complex::by_steps(self, op, *a, *b);
+            }
             if let (Op::AttentionGradients, [grad, query, key, value, _, mask @ ..]) = (op, inputs) {
                 let operands = [&[*grad, *query, *key, *value], mask].concat();
                 return self.emit(Op::AttentionBackward, &operands, attrs);
