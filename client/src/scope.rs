@@ -396,6 +396,9 @@ impl Graph for Scope {
             {
                 return gt_ops::lstm::lstm_cell_backward_by_steps(self, [a, b, c, d, e]);
             }
+            if let (Op::ComplexMul | Op::ComplexDiv, [Arg::Val(a), Arg::Val(b)]) = (op, inputs) {
+                return gt_ops::composed::complex::by_steps(self, op, *a, *b);
+            }
             if let (Op::AttentionGradients, [grad, query, key, value, _, mask @ ..]) = (op, inputs) {
                 let operands = [&[*grad, *query, *key, *value], mask].concat();
                 return self.emit(Op::AttentionBackward, &operands, attrs);
@@ -536,6 +539,19 @@ impl Graph for Scope {
             && view.last == v
         {
             view.layout = Some(MemoryLayout { strides, offset, in_order: view.in_order });
+        }
+    }
+
+    fn keep_only(&mut self, v: Val) {
+        if self.view.is_some() || self.steps.is_some() {
+            return;
+        }
+        let kept = self.parts(v);
+        for i in (0..self.tensors.len()).take(OPERANDS_MAX as usize) {
+            let val = Val(i as u32);
+            if val != v && !self.is_operand(val) {
+                self.tensors[i] = kept.clone();
+            }
         }
     }
 

@@ -27,9 +27,9 @@ use gt_ops::placement::{RequestedLayout, RequestedPlacement};
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
 use gt_protocol::version::{
-    ACTIVATIONS_SINCE, AFFINE_MAPS_SINCE, ATTENTION_RESULTS_SINCE, BITCASTS_SINCE, CONVERTING_REDUCTIONS_SINCE,
-    FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE, LABEL_ALIGNMENTS_SINCE, LSTM_CELLS_SINCE, MESHES_SINCE,
-    WIDE_PRODUCTS_SINCE, WRAPPED_INDICES_SINCE,
+    ACTIVATIONS_SINCE, AFFINE_MAPS_SINCE, ATTENTION_RESULTS_SINCE, BITCASTS_SINCE, COMPLEX_PRODUCTS_SINCE,
+    CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE, LABEL_ALIGNMENTS_SINCE, LSTM_CELLS_SINCE,
+    MESHES_SINCE, WIDE_PRODUCTS_SINCE, WRAPPED_INDICES_SINCE,
 };
 use gt_protocol::{Address, ClientMessage, Notice, ProtocolError, RefusalCode, bytes_text};
 pub use gt_protocol::{
@@ -345,6 +345,7 @@ impl ClientSession {
                     .max(AFFINE_MAPS_SINCE)
                     .max(ACTIVATIONS_SINCE)
                     .max(LSTM_CELLS_SINCE)
+                    .max(COMPLEX_PRODUCTS_SINCE)
                     .max(WRAPPED_INDICES_SINCE)
                     .max(BITCASTS_SINCE)
                     .max(WIDE_PRODUCTS_SINCE),

@@ -71,8 +71,8 @@ pub(crate) fn reduction_of(
 /// The losses reduced to their mean or sum, or as they are.
 pub(crate) fn reduced(losses: Expr<'_>, reduction: LossReduction) -> Expr<'_> {
     match reduction {
-        LossReduction::Mean => losses.mean(&[], false),
-        LossReduction::Sum => losses.sum(&[], false),
+        LossReduction::Mean => losses.kept_only().mean(&[], false),
+        LossReduction::Sum => losses.kept_only().sum(&[], false),
         LossReduction::None => losses,
     }
 }

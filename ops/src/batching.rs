@@ -376,6 +376,8 @@ impl Batch<'_> {
             | Op::InverseFourier
             | Op::RealFourier
             | Op::InverseRealFourier
+            | Op::ComplexMul
+            | Op::ComplexDiv
             | Op::LstmCell
             | Op::LstmCellBackward
             | Op::Attention

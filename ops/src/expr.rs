@@ -996,6 +996,15 @@ impl<'g> Expr<'g> {
     pub fn squeeze(self, axes: &[i64]) -> Expr<'g> {
         self.then(|g, v| build::squeeze(g, v, (!axes.is_empty()).then_some(axes)))
     }
+    /// The same tensor, the only one of those that this call has made which it goes on to use. See
+    /// [`crate::graph::Graph::keep_only`].
+    #[must_use]
+    pub fn kept_only(self) -> Expr<'g> {
+        self.then(|g, v| {
+            g.keep_only(v);
+            Ok(v)
+        })
+    }
     /// Broadcast to a shape.
     #[must_use]
     pub fn expand_to(self, shape: &Shape) -> Expr<'g> {

@@ -80,6 +80,9 @@ pub trait Graph {
     }
     /// Says which strides and storage offset PyTorch would give a view, where its ops do not determine them.
     fn set_strides(&mut self, _v: Val, _strides: [isize; RANK_MAX], _offset: isize) {}
+    /// Says that the call uses no other tensor that it has made again. So a worker finds instructions that it computes
+    /// together with the freeing of their results behind them, and need not write these to memory.
+    fn keep_only(&mut self, _v: Val) {}
     /// Whether a tensor is a view of another.
     fn is_view(&self, _v: Val) -> bool {
         false

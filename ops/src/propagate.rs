@@ -405,7 +405,7 @@ fn rows(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
         (Op::SoftmaxBackward | Op::LogSoftmaxBackward | Op::LayerNormBackward | Op::RmsNormBackward, _) => {
             along_rows(0..2, lead, false);
         }
-        (Op::LstmCell, _) => along_rows(0..2, lead, false),
+        (Op::LstmCell | Op::ComplexMul | Op::ComplexDiv, _) => along_rows(0..2, lead, false),
         (Op::LstmCellBackward, _) => along_rows(0..5, lead, false),
         (Op::LayerNormWeightBackward | Op::RmsNormWeightBackward, _) => along_rows(0..2, lead, true),
         (Op::CrossEntropy | Op::NllLoss, Attrs::Loss(spec)) => match spec.reduction {

@@ -14,7 +14,7 @@ use serde_json::Value;
 /// range. Version 3: reductions that convert their operand, Fourier transforms, indices that count from the end, bits
 /// read as another dtype, products of half precisions in float32, alignments of labels with time steps (connectionist
 /// temporal classification), silu and hardswish, steps of a long short-term memory, gradients of attention that are
-/// given its result, and signals that lay tensors out on a mesh of workers.
+/// given its result, products and quotients of complex numbers, and signals that lay tensors out on a mesh of workers.
 pub const PROTOCOL_VERSION: u32 = 3;
 /// The oldest version that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u32 = 1;
@@ -51,6 +51,9 @@ pub const ACTIVATIONS_SINCE: u32 = 3;
 
 /// The first version in which a step of a long short-term memory is one instruction, and so is its gradient.
 pub const LSTM_CELLS_SINCE: u32 = 3;
+
+/// The first version in which a product of complex numbers is one instruction, and a quotient.
+pub const COMPLEX_PRODUCTS_SINCE: u32 = 3;
 
 /// The first version in which a signal can request layouts on a mesh of workers.
 pub const MESHES_SINCE: u32 = 3;

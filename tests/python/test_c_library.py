@@ -78,6 +78,10 @@ def lstm_cell_gradients() -> gt.Tensor:
     return gt.cat([gradient(step, [X, X[:, :1]], X[:, :2], i) for i in range(2)], 1)
 
 
+def numbers_of(parts: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(parts).view(complex)[:, 0]
+
+
 def norm_gradients(call: Callable[..., gt.Tensor], weights: int) -> gt.Tensor:
     return gt.stack([gradient(call, [X, *np.ones((weights, 4))], Y, 1 + i) for i in range(weights)])
 
@@ -214,6 +218,16 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
         ],
         {},
         attention_gradients,
+    ),
+    "complex_mul": (
+        [X[:, :2], Y[:, :2]],
+        {},
+        lambda: gt.view_as_real(gt.tensor(numbers_of(X[:, :2])) * gt.tensor(numbers_of(Y[:, :2]))),
+    ),
+    "complex_div": (
+        [X[:, :2], Y[:, :2]],
+        {},
+        lambda: gt.view_as_real(gt.tensor(numbers_of(X[:, :2])) / gt.tensor(numbers_of(Y[:, :2]))),
     ),
     "lstm_cell": (
         [X, X[:, :1]],
@@ -517,6 +531,20 @@ def test_gradients_add_up_in_leaves(session: Session) -> None:
     np.testing.assert_allclose(w.grad.numpy(), 2 * Y)
     check(library().gt_tensor_zero_grad(w))
     assert w.grad is None
+
+
+@pytest.mark.parametrize("name", ["complex_mul", "complex_div"])
+def test_gradients_of_products_of_pairs_are_those_of_complex_numbers(session: Session, name: str) -> None:
+    pairs = [X[:, :2], Y[:, :2]]
+    operands = [session.tensor(x).requires_grad() for x in pairs]
+    result = session.op(name, *operands)
+    session.op("sum", session.op("mul", result, session.tensor(X[:, 2:]))).backward()
+    a, b, upstream = (numbers_of(x) for x in [*pairs, X[:, 2:]])
+    first = upstream * np.conj(b) if name == "complex_mul" else upstream / np.conj(b)
+    second = upstream * np.conj(a) if name == "complex_mul" else -first * np.conj(a / b)
+    for operand, wanted in zip(operands, [first, second], strict=True):
+        assert operand.grad is not None
+        np.testing.assert_allclose(numbers_of(operand.grad.numpy()), wanted, rtol=1e-12)
 
 
 def test_gradients_of_gradients(session: Session) -> None:

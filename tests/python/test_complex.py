@@ -62,6 +62,22 @@ def test_functions_of_two_numbers(dtype: str) -> None:
     assert (real * 1j).dtype == x.dtype
 
 
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_products_and_quotients_of_any_layout(dtype: str) -> None:
+    a, b = drawn(dtype, 60, 70), drawn(dtype, 60, 70)
+    x, y = gt.tensor(a), gt.tensor(b)
+    large, again = drawn(dtype, 300_001), drawn(dtype, 300_001)
+    for left, right, first, second in [
+        (x, y, a, b), (x.T, y.T, a.T, b.T), (x[::2, 1::3], y[1::2, ::3][:, :23], a[::2, 1::3], b[1::2, ::3][:, :23]),
+        (x[:, :1], y[:1], a[:, :1], b[:1]), (x, y[0], a, b[0]), (x, y[:, 3:4], a, b[:, 3:4]),
+        (x.T, y[0, :60], a.T, b[0, :60]), (x[0, 0], y, a[0, 0], b), (x[:0], y[:0], a[:0], b[:0]),
+        (x.flip(0), y.expand(2, 60, 70), a[::-1], b[None].repeat(2, 0)),
+        (gt.tensor(large), gt.tensor(again), large, again), (gt.tensor(large), y[0, 0], large, b[0, 0]),
+    ]:  # fmt: skip
+        assert_near(left * right, first * second, TOLERANCE[dtype])
+        assert_near(left / right, first / second, TOLERANCE[dtype])
+
+
 def test_division_and_absolute_value_do_not_overflow() -> None:
     large = gt.tensor([1e38 + 1e38j, 1e-38 + 1e-38j])
     assert (large / large).tolist() == [1, 1]

@@ -52,3 +52,15 @@ def test_a_nan_among_few_columns_is_the_maximum_of_its_column_alone() -> None:
     array = np.ones((2, 70, 3), np.float32)
     array[0, 69, 1] = array[1, 0, 2] = np.nan
     np.testing.assert_array_equal(to_numpy(gt.tensor(array).amax(1)), array.max(1))
+
+
+@pytest.mark.parametrize(("planes", "rows", "columns"), [(5000, 10, 3), (1200, 16, 16), (700, 200, 2), (2000, 7, 1)])
+def test_few_columns_of_many_planes_are_reduced_as_numpy_reduces_them(planes: int, rows: int, columns: int) -> None:
+    wide = np.random.default_rng(rows).uniform(0.5, 1.5, (planes, rows + 1, columns + 2)).astype(np.float32)
+    for found, given in ((gt.tensor(wide), wide), (gt.tensor(wide)[:, 1:, :columns], wide[:, 1:, :columns])):
+        whole = given[:, :rows].copy()
+        for x, array in ((found[:, :rows], given[:, :rows]), (gt.tensor(whole), whole)):
+            assert_close(x.sum(1), array.sum(1, dtype=np.float64), tolerance=1e-5)
+            assert_close(x.mean(1), array.mean(1, dtype=np.float64), tolerance=1e-5)
+            np.testing.assert_array_equal(to_numpy(x.amax(1)), array.max(1))
+            np.testing.assert_array_equal(to_numpy((x > 0.6).all(1)), (array > 0.6).all(1))

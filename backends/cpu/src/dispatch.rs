@@ -205,7 +205,7 @@ impl CpuBackend {
                 self.pooling(op, operand(0)?, other, spec, out)
             }
             (Class::Creation | Class::Random, _) => self.create(op, inputs, attrs, out),
-            (Class::RowWise, _) => self.rows(row, inputs, attrs, out),
+            (Class::RowWise, _) => self.rows(row, inputs, attrs, out, last_use),
             _ => Err(ExecError::internal(format!("{} carries other attributes", row.name))),
         }
     }

@@ -1,7 +1,7 @@
 //! Elementwise ops on operands of any strides: contiguous runs go straight to a kernel, others are gathered into tiles
 //! in L1 first.
 
-use crate::backend::{CpuBackend, Inputs, Result, compute_dtype};
+use crate::backend::{CpuBackend, Inputs, Result, compute_dtype, tensor};
 use crate::kernels::Kernel;
 use crate::memory::ALIGN_BYTES;
 use crate::strided::{copy_run, copy_to_dense, stream, stream_end};
@@ -9,7 +9,7 @@ use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
 use crate::tile::{TILE, Tile};
 use gt_backend::{ExecError, Input, Loops, Power, computed_bits, scalar_bits, simple_power};
-use gt_ops::{DType, Meta, Op, RANK_MAX, Row, Scalar, Shape};
+use gt_ops::{Attrs, DType, Meta, Op, RANK_MAX, Row, Scalar, Shape};
 
 /// Chunks start at multiples of this many elements, so that no two threads write to one cache line.
 pub const CHUNK_ELEMENTS: usize = TILE;
@@ -507,6 +507,44 @@ impl CpuBackend {
         self.map(map, &straight[..inputs.len()], out, last_use)
     }
 
+    /// A product or a quotient of complex numbers, the pairs along the last axis.
+    pub(crate) fn complex(
+        &mut self,
+        row: &'static Row,
+        inputs: Inputs<'_, '_>,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<CpuTensor> {
+        let (a, b) = (tensor(&inputs[0])?, tensor(&inputs[1])?);
+        let map = |kernel, dtype, takes_splat| ElementwiseKernel {
+            kernel,
+            moves: false,
+            takes_splat,
+            row,
+            dtypes: [dtype; 3],
+            narrow: None,
+            weight: row.cost_flops as usize,
+        };
+        if out.dtype == DType::F32
+            && !(a.contiguous && b.contiguous)
+            && let (Some(a), Some(b)) = (as_pairs(a), as_pairs(b))
+        {
+            // Broadcast numbers are read as elements of 8 bytes, in runs twice as long as those of parts would be.
+            let pairs = self.map(
+                map(self.kernels.complex_pairs(row.op), DType::F64, true),
+                &[Input::Tensor(&a), Input::Tensor(&b)],
+                &Meta::new(a.meta.shape, DType::F64),
+                0,
+            )?;
+            return Ok(CpuTensor::contiguous(pairs.buffer, *out));
+        }
+        let Some(kernel) = self.kernels.complex(row.op, out.dtype) else {
+            return Err(ExecError::internal(format!("{} of {} has no kernel", row.name, out.dtype)));
+        };
+        // Runs, tiles and chunks have whole pairs: the axis of a pair is the innermost, and all have even sizes.
+        self.map(map(kernel, out.dtype, false), inputs, out, last_use)
+    }
+
     pub(crate) fn check_divisor(&mut self, divisor: &Input<'_, CpuTensor>, dtype: DType) -> Result<()> {
         let nonzero = match divisor {
             Input::Scalar(scalar) => scalar_bits(*scalar, dtype) != 0,
@@ -558,6 +596,14 @@ impl CpuBackend {
             weight: 1,
         })
     }
+}
+
+/// A tensor of pairs of `f32` along the last axis with one element of 8 bytes there; none if the parts are not
+/// neighbours, or not aligned as such elements are.
+fn as_pairs(t: &CpuTensor) -> Option<CpuTensor> {
+    let dims = t.meta.shape.with_dim(t.meta.shape.rank() - 1, 1);
+    let layout = t.moved(Op::Bitcast, &Attrs::DType(DType::F64), &dims).ok()??;
+    Some(t.with_layout(layout))
 }
 
 /// Whether `t` is large, has this shape, and is contiguous along an axis other than the last.

@@ -28,6 +28,11 @@ pub struct KernelTable {
     cast: [[Option<Kernel>; 10]; 10],
     /// `where`, by the binary logarithm of the choices' element size.
     select: [Kernel; 4],
+    /// Products and quotients of pairs of `f32` and `f64`, the parts of complex numbers. Here `n` counts the parts, and
+    /// no operand is splat.
+    complex: [[Kernel; 2]; 2],
+    /// Products and quotients of pairs of `f32`, each pair an element of 8 bytes.
+    complex_pairs: [Kernel; 2],
     /// Conversions from `f16` and `bf16` to `f32`.
     pub widen: [Kernel; 2],
     /// Conversions from `f32` to `f16` and `bf16`.
@@ -99,6 +104,19 @@ impl KernelTable {
     pub fn cast(&self, from: DType, to: DType) -> Option<Kernel> {
         self.cast[from as usize][to as usize]
     }
+    /// The kernel of a product or a quotient of complex numbers with parts of `dtype`, for elements that are parts.
+    pub fn complex(&self, op: Op, dtype: DType) -> Option<Kernel> {
+        let [single, double] = self.complex[usize::from(op == Op::ComplexDiv)];
+        match dtype {
+            DType::F32 => Some(single),
+            DType::F64 => Some(double),
+            _ => None,
+        }
+    }
+    /// The kernel of a product or a quotient of complex numbers with parts of `f32`, for elements that are pairs.
+    pub fn complex_pairs(&self, op: Op) -> Kernel {
+        self.complex_pairs[usize::from(op == Op::ComplexDiv)]
+    }
     /// The kernel of `where` for choices of `size` bytes.
     pub fn select(&self, size: usize) -> Kernel {
         self.select[size.trailing_zeros() as usize & 3]
@@ -137,6 +155,13 @@ struct NarrowF16;
 struct NarrowBf16;
 /// An [`ExactQuotient`].
 struct OnExact<Q>(Q);
+/// Products and quotients of complex numbers.
+struct ComplexProduct;
+struct ComplexQuotient;
+/// The real and the imaginary part of a complex number.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ComplexPair<R>(R, R);
 /// Powers of 2, 3, 1/2, -1 and -2.
 struct Square;
 struct Cube;
@@ -201,6 +226,26 @@ where
     #[inline(always)]
     fn call(a: R, b: R) -> R {
         K::real([Std(a), Std(b)]).0
+    }
+}
+impl<R: Real> Body2<ComplexPair<R>, ComplexPair<R>> for ComplexProduct {
+    #[inline(always)]
+    fn call(ComplexPair(a, b): ComplexPair<R>, ComplexPair(c, d): ComplexPair<R>) -> ComplexPair<R> {
+        ComplexPair(a * c - b * d, a * d + b * c)
+    }
+}
+/// By the method of Smith (1962), which scales the divisor: its square would overflow.
+impl<R: Real> Body2<ComplexPair<R>, ComplexPair<R>> for ComplexQuotient {
+    #[inline(always)]
+    fn call(ComplexPair(a, b): ComplexPair<R>, ComplexPair(c, d): ComplexPair<R>) -> ComplexPair<R> {
+        let first = c.abs() >= d.abs();
+        let (large, small) = if first { (c, d) } else { (d, c) };
+        let ratio = small / large;
+        let ratio = if large == R::ZERO { R::ZERO } else { ratio };
+        let divisor = large + small * ratio;
+        let re = if first { a + b * ratio } else { a * ratio + b };
+        let im = if first { b - a * ratio } else { b * ratio - a };
+        ComplexPair(re / divisor, im / divisor)
     }
 }
 impl<T> Body3<u8, T, T> for Choose {
@@ -713,6 +758,30 @@ macro_rules! level {
                 // `Kernel`'s.
                 unsafe { crate::kernels::map3::<OnInts<K>, I, I, I>(out, operands, splat, n) }
             }
+            /// A function of complex numbers, for `n` elements that are pairs of parts.
+            $(#[$enable])*
+            unsafe fn complex_pairs2<B: Body2<ComplexPair<R>, ComplexPair<R>>, R: Real>(
+                out: *mut u8,
+                operands: [*const u8; 3],
+                splat: u8,
+                n: usize,
+            ) {
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s.
+                unsafe { crate::kernels::map2::<B, ComplexPair<R>, ComplexPair<R>>(out, operands, splat, n) }
+            }
+            /// A function of complex numbers, for `n` elements that are parts.
+            $(#[$enable])*
+            unsafe fn complex2<B: Body2<ComplexPair<R>, ComplexPair<R>>, R: Real>(
+                out: *mut u8,
+                operands: [*const u8; 3],
+                _splat: u8,
+                n: usize,
+            ) {
+                // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
+                // `Kernel`'s: `n` elements are `n / 2` pairs, which are aligned as their parts.
+                unsafe { crate::kernels::map2::<B, ComplexPair<R>, ComplexPair<R>>(out, operands, 0, n / 2) }
+            }
             $(#[$enable])*
             unsafe fn real_test1<K: TestKernel<1>, R: Real>(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
@@ -802,6 +871,11 @@ macro_rules! level {
                         casts_from::<i64>(), none, none, casts_from::<f32>(), casts_from::<f64>(),
                     ],
                     select: [select::<u8>, select::<u16>, select::<u32>, select::<u64>],
+                    complex: [
+                        [complex2::<ComplexProduct, f32>, complex2::<ComplexProduct, f64>],
+                        [complex2::<ComplexQuotient, f32>, complex2::<ComplexQuotient, f64>],
+                    ],
+                    complex_pairs: [complex_pairs2::<ComplexProduct, f32>, complex_pairs2::<ComplexQuotient, f32>],
                     widen: [widen_f16, widen_bf16],
                     narrow: [narrow_f16, narrow_bf16],
                 }

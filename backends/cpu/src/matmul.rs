@@ -7,13 +7,14 @@ use crate::kernels::SimdLevel;
 use crate::matmul_few_rows::{FewRows, ROWS_MAX, TERMS_MIN};
 #[cfg(target_arch = "x86_64")]
 use crate::matmul_half::{HalfMatmul, Packing};
-use crate::matmul_small::SmallProduct;
-use crate::strided::{BiasRow, StridedMatrix};
+use crate::matmul_small::{SmallProduct, square_products};
+use crate::strided::{BiasRow, SharedPtr, StridedMatrix, in_chunks};
 use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
 use gemm_common::Parallelism;
 use gt_backend::{ExecError, Loops};
 use gt_ops::integers::Int;
+use gt_ops::math::Real;
 use gt_ops::{DType, Meta, RANK_MAX, Shape};
 use std::sync::OnceLock;
 
@@ -554,6 +555,20 @@ impl CpuBackend {
         }
         let all = ProductMatrices::of(&result, a, b)?;
         let ProductMatrices { m, n, k, batches, .. } = all;
+        let as_they_follow = a.contiguous && b.contiguous && a.numel() == b.numel() && bias.is_none();
+        if m == n && n == k && as_they_follow && a.numel() == result.numel() {
+            let done = match out.dtype {
+                // SAFETY: all three are contiguous and have as many matrices of as many rows, in the same order since
+                // neither operand is broadcast; `result` was just allocated.
+                DType::F32 => unsafe { self.square_products::<f32>(&result, a, b, (n, batches))? },
+                // SAFETY: the same holds for matrices of `f64`.
+                DType::F64 => unsafe { self.square_products::<f64>(&result, a, b, (n, batches))? },
+                _ => false,
+            };
+            if done {
+                return Ok(result);
+            }
+        }
         let (matrices, rows_in_registers) = (|i: usize| all.of_batch(i), few_rows && transposed);
         let bias = bias.as_ref().map(|bias| BiasRow::new(bias.ptr()));
         let product =
@@ -562,6 +577,30 @@ impl CpuBackend {
         // contiguous; `result` was just allocated.
         unsafe { product.run(&mut self.pool)? };
         Ok(result)
+    }
+
+    /// Multiplies contiguous square matrices of `rows` rows pair by pair; false, and nothing is done, if such matrices
+    /// have no function of their own.
+    ///
+    /// # Safety
+    /// The result and the operands have `batches` such matrices of `E`, and the result overlaps neither operand.
+    unsafe fn square_products<E: Real>(
+        &mut self,
+        result: &CpuTensor,
+        a: &CpuTensor,
+        b: &CpuTensor,
+        (rows, batches): (usize, usize),
+    ) -> Result<bool> {
+        let Some(multiply) = square_products::<E>(self.level, rows) else { return Ok(false) };
+        let [to, a, b] = [result, a, b].map(|t| SharedPtr::new(t.ptr().cast::<E>()));
+        let size = rows * rows;
+        in_chunks(&mut self.pool, batches, 3 * size * size_of::<E>(), |first, last| {
+            let [to, a, b] = [to, a, b].map(|matrices| matrices.get().wrapping_add(first * size));
+            // SAFETY: `first..last` are matrices of this function's contract, each chunk writes its own, and the
+            // machine has the backend's level.
+            unsafe { multiply(to, a, b, last - first) };
+        })?;
+        Ok(true)
     }
 
     /// A product of few rows with the transpose of a matrix; none if this is not one.

@@ -7,6 +7,7 @@
 use crate::kernels::SimdLevel;
 use crate::register_tiles::{SimdVector, Tiled};
 use crate::strided::StridedMatrix;
+use gt_ops::math::Real;
 use std::mem::MaybeUninit;
 
 /// Larger products are faster by the kernels that pack both operands.
@@ -91,6 +92,33 @@ unsafe fn tile<V: SimdVector<E: Tiled>, const ROWS: usize, const WIDTH: usize>(t
     }
 }
 
+/// Products of `count` pairs of square matrices of `N` rows, each in row-major order behind the one before. With
+/// `FUSED`, the machine adds a product in one instruction, as the tiles do.
+///
+/// # Safety
+/// All three are valid for `count` matrices, and the result overlaps no operand.
+#[inline(always)]
+unsafe fn squares<E: Real, const N: usize, const FUSED: bool>(to: *mut E, a: *const E, b: *const E, count: usize) {
+    for i in 0..count {
+        // SAFETY: `i < count`; an array has the layout of its elements, `N * N` as a matrix.
+        let (a, b) = unsafe { (*a.cast::<[[E; N]; N]>().add(i), *b.cast::<[[E; N]; N]>().add(i)) };
+        let mut sums = [[E::ZERO; N]; N];
+        for row in 0..N {
+            for term in 0..N {
+                for column in 0..N {
+                    let (x, y, so_far) = (a[row][term], b[term][column], sums[row][column]);
+                    sums[row][column] = if FUSED { x.mul_add(y, so_far) } else { so_far + x * y };
+                }
+            }
+        }
+        // SAFETY: `i < count`, and the result has as many matrices as the operands.
+        unsafe { to.cast::<[[E; N]; N]>().add(i).write(sums) };
+    }
+}
+
+/// Multiplies pairs of square matrices; see [`squares`].
+pub type SquareProducts<E> = unsafe fn(to: *mut E, a: *const E, b: *const E, count: usize);
+
 /// Computes a tile.
 type TileLoop<E> = unsafe fn(&ProductTile<E>);
 
@@ -103,10 +131,24 @@ struct ProductTiles<E> {
 }
 
 macro_rules! level {
-    ($(#[$enable:meta])* $name:ident, $rows:literal rows: $($each:literal),*) => {
+    ($(#[$enable:meta])* $name:ident, $rows:literal rows, $fused:literal: $($each:literal),*) => {
         mod $name {
-            use crate::matmul_small::{ProductTile, ProductTiles};
+            use crate::matmul_small::{ProductTile, ProductTiles, SquareProducts};
             use crate::register_tiles::{SimdVector, Tiled};
+            use gt_ops::math::Real;
+            $(#[$enable])*
+            unsafe fn squares<E: Real, const N: usize>(to: *mut E, a: *const E, b: *const E, count: usize) {
+                // SAFETY: the contract is the same.
+                unsafe { crate::matmul_small::squares::<E, N, $fused>(to, a, b, count) }
+            }
+            pub fn squares_of<E: Real>(rows: usize) -> Option<SquareProducts<E>> {
+                match rows {
+                    2 => Some(squares::<E, 2>),
+                    3 => Some(squares::<E, 3>),
+                    4 => Some(squares::<E, 4>),
+                    _ => None,
+                }
+            }
             $(#[$enable])*
             unsafe fn tile<V: SimdVector<E: Tiled>, const ROWS: usize, const WIDTH: usize>(tile: &ProductTile<V::E>) {
                 // SAFETY: the contract is the same.
@@ -118,13 +160,24 @@ macro_rules! level {
         }
     };
 }
-level! { baseline, 6 rows: 1, 2, 3, 4, 5, 6, 7, 8 }
+level! { baseline, 6 rows, false: 1, 2, 3, 4, 5, 6, 7, 8 }
 #[cfg(target_arch = "x86_64")]
-level! { #[target_feature(enable = "avx2,fma")] avx2, 6 rows: 1, 2, 3, 4, 5, 6, 7, 8 }
+level! { #[target_feature(enable = "avx2,fma")] avx2, 6 rows, true: 1, 2, 3, 4, 5, 6, 7, 8 }
 #[cfg(target_arch = "x86_64")]
 level! {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    avx512, 8 rows: 1, 2, 3, 4, 5, 6, 7, 8
+    avx512, 8 rows, true: 1, 2, 3, 4, 5, 6, 7, 8
+}
+
+/// The function that multiplies pairs of square matrices of so many rows; none if there is none for that size.
+pub fn square_products<E: Real>(level: SimdLevel, rows: usize) -> Option<SquareProducts<E>> {
+    match level {
+        SimdLevel::Baseline => baseline::squares_of(rows),
+        #[cfg(target_arch = "x86_64")]
+        SimdLevel::Avx2 => avx2::squares_of(rows),
+        #[cfg(target_arch = "x86_64")]
+        SimdLevel::Avx512 => avx512::squares_of(rows),
+    }
 }
 
 /// An element type that has products by tiles.
@@ -278,6 +331,28 @@ mod tests {
             check::<f32>(level, |i| i as f32);
             check::<f64>(level, |i| i as f64);
         }
+    }
+
+    #[test]
+    fn pairs_of_small_squares_are_multiplied_in_every_level() {
+        for (level, rows) in SimdLevel::available().into_iter().flat_map(|level| (2..=4).map(move |rows| (level, rows)))
+        {
+            let size = rows * rows;
+            for count in [0, 1, 5] {
+                let a: Vec<f64> = (0..count * size).map(|i| (i % 7) as f64).collect();
+                let b: Vec<f64> = (0..count * size).map(|i| (i % 5) as f64).collect();
+                let mut found = vec![9.0; count * size];
+                let multiply = square_products::<f64>(level, rows).unwrap();
+                // SAFETY: all three have `count` matrices, and the machine has the level.
+                unsafe { multiply(found.as_mut_ptr(), a.as_ptr(), b.as_ptr(), count) };
+                for (i, found) in found.iter().enumerate() {
+                    let (first, row, column) = (i / size * size, i % size / rows, i % rows);
+                    let want: f64 = (0..rows).map(|t| a[first + row * rows + t] * b[first + t * rows + column]).sum();
+                    assert_eq!(*found, want, "{level:?}: element {i} of {count} products of {rows} rows");
+                }
+            }
+        }
+        assert!(square_products::<f32>(SimdLevel::Baseline, 5).is_none());
     }
 
     #[test]

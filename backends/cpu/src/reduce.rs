@@ -373,6 +373,8 @@ pub struct Reducer {
     row: unsafe fn(from: *const u8, n: usize, acc: *mut u8),
     /// As `row`, for each of `rows` runs of `n` elements, `step` bytes apart, and as many accumulators.
     rows: unsafe fn(from: *const u8, step: isize, rows: usize, n: usize, accs: *mut u8),
+    /// Reduces the `n` columns of each of several planes of some rows to an accumulator each: see [`narrow_planes`].
+    narrow: unsafe fn(from: *const u8, steps: [isize; 2], sizes: [usize; 3], accs: *mut u8),
     /// Initialises `n` lanes.
     start_lanes: unsafe fn(lanes: *mut u8, n: usize),
     /// Adds `rows` elements, `step` bytes apart, of `n` neighbouring columns to each of `n` lanes.
@@ -518,6 +520,37 @@ unsafe fn short_rows<T: Copy, F: Fold<T>, L: Registers>(
     }
 }
 
+/// Reduces `planes` of `rows` rows of `n` neighbouring elements along the rows, to `n` accumulators for each plane. The
+/// columns are so few that the sum of one, a loop over rows, is not worth a call.
+///
+/// # Safety
+/// `from` is valid for these planes, whose distance and that of rows are in bytes, and `accs` for all accumulators.
+#[inline(always)]
+unsafe fn narrow_planes<T: Copy, F: Fold<T>>(
+    from: *const u8,
+    [plane_step, row_step]: [isize; 2],
+    [planes, rows, n]: [usize; 3],
+    accs: *mut u8,
+) {
+    let accs = accs.cast::<F::Acc>();
+    for plane in 0..planes {
+        let from = from.wrapping_offset(plane as isize * plane_step);
+        for column in 0..n {
+            let mut lane = F::LANE;
+            for row in 0..rows {
+                let at = from.wrapping_offset(row as isize * row_step).cast::<T>().wrapping_add(column);
+                // SAFETY: the element lies within the plane, by this function's contract.
+                lane = F::step(lane, unsafe { at.read() });
+            }
+            // SAFETY: there is an accumulator for each column of each plane.
+            unsafe {
+                let acc = accs.add(plane * n + column);
+                acc.write(F::absorb(F::ACC, lane));
+            }
+        }
+    }
+}
+
 /// # Safety
 /// `from` is valid for `rows` rows of `n` elements, `step` bytes apart, and `lanes` for `n` lanes.
 #[inline(always)]
@@ -656,6 +689,17 @@ macro_rules! level {
                 }
             }
             $(#[$enable])*
+            unsafe fn narrow<T: Copy, F: Fold<T>>(
+                from: *const u8,
+                steps: [isize; 2],
+                sizes: [usize; 3],
+                accs: *mut u8,
+            ) {
+                // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that of
+                // `narrow_planes`.
+                unsafe { crate::reduce::narrow_planes::<T, F>(from, steps, sizes, accs) }
+            }
+            $(#[$enable])*
             unsafe fn columns<T: Copy, F: Fold<T>>(
                 from: *const u8,
                 step: isize,
@@ -684,6 +728,7 @@ macro_rules! level {
                     start: crate::reduce::start::<T, F>,
                     row: row::<T, F>,
                     rows: rows::<T, F>,
+                    narrow: narrow::<T, F>,
                     start_lanes: crate::reduce::start_lanes::<T, F>,
                     columns: columns::<T, F>,
                     absorb: absorb::<T, F>,
@@ -799,6 +844,14 @@ impl ReductionTask {
         // Short rows that are not read where they are: as columns, side by side.
         let short = self.count <= SHORT_ROW && self.kept.inner() >= 16;
         let side_by_side = short && !(self.reads_in_place(self.count) && self.reduced.inner() == self.count);
+        if self.has_narrow_planes() {
+            let planes = (ROWS_CHUNK_ELEMENTS / (self.count * self.kept.inner())).max(1);
+            return run_or_not(pool, work.saturating_mul(4), self.kept.sizes()[0].div_ceil(planes), &|i| {
+                let first = i * planes;
+                // SAFETY: this function's contract covers all planes, and each chunk writes the results of its own.
+                unsafe { self.narrow_planes(first, (first + planes).min(self.kept.sizes()[0])) };
+            });
+        }
         if self.count > 0 && (side_by_side || (dense(&self.kept, 4) && !dense(&self.reduced, 4))) {
             // SAFETY: this function's contract is that of `columns`.
             return unsafe { self.columns(pool, work) };
@@ -821,6 +874,40 @@ impl ReductionTask {
     fn reads_in_place(&self, count: usize) -> bool {
         let is_dense = self.reduced.inner_strides()[0] == self.size as isize;
         is_dense && self.reduced.inner() >= RUN_MIN.min(count) && self.widen.is_none() && self.convert.is_none()
+    }
+
+    /// Whether the elements are many planes of a few rows of neighbouring columns, so few that a call for each plane
+    /// would take longer than the plane.
+    fn has_narrow_planes(&self) -> bool {
+        let (columns, elements) = (self.kept.inner(), self.count * self.kept.inner());
+        let is_plain = self.widen.is_none() && self.convert.is_none();
+        let lies_so = self.kept.sizes().len() == 2
+            && self.kept.inner_strides()[0] == self.size as isize
+            && self.reduced.sizes().len() == 1;
+        let is_small = columns < 4 && self.count <= BLOCK_ROWS || columns <= NARROW_MAX && elements <= SHORT_LANES;
+        is_plain && lies_so && is_small && self.count > 1
+    }
+
+    /// Reduces planes `first..last`; see [`narrow_planes`].
+    ///
+    /// # Safety
+    /// Same as for [`ReductionTask::run`], and [`ReductionTask::has_narrow_planes`] holds.
+    unsafe fn narrow_planes(&self, first: usize, last: usize) {
+        let columns = self.kept.inner();
+        let (plane_step, row_step) = (self.kept.strides()[0][0], self.reduced.inner_strides()[0]);
+        let at_once = TILE / columns;
+        for plane in (first..last).step_by(at_once) {
+            let planes = at_once.min(last - plane);
+            let accs = Tile::new();
+            let accs = accs.start();
+            let from = self.from.wrapping_offset(plane as isize * plane_step);
+            // SAFETY: a tile has room for `planes * columns` accumulators; the planes lie within the operand, and their
+            // results within the result, which `run`'s contract covers.
+            unsafe {
+                (self.reducer.narrow)(from, [plane_step, row_step], [planes, self.count, columns], accs);
+                self.finish(accs, plane * columns, planes * columns);
+            }
+        }
     }
 
     /// Reduces short rows of the innermost axis for several results at a time, so that none has calls of its own.

@@ -147,7 +147,8 @@ impl Backend for StubBackend {
             return Err(ExecError::Cancelled);
         }
         let by_oracle = matches!(op, Op::Fourier | Op::InverseFourier | Op::CtcForward | Op::CtcPosteriors)
-            || matches!(op, Op::RealFourier | Op::InverseRealFourier | Op::LstmCell | Op::LstmCellBackward);
+            || matches!(op, Op::RealFourier | Op::InverseRealFourier | Op::LstmCell | Op::LstmCellBackward)
+            || matches!(op, Op::ComplexMul | Op::ComplexDiv);
         if matches!(op.row().class, Class::Convolution | Class::Pooling | Class::RowWise) && !by_oracle {
             return Err(ExecError::internal(format!("the stub does not implement {}", op.name())));
         }

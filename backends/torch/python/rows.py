@@ -229,6 +229,20 @@ def transform(run: Callable[..., torch.Tensor], norm: str):
     return op
 
 
+def on_complex(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]):
+    """Returns the op of a function of complex numbers, each a last axis of its two parts."""
+
+    def numbers(pairs: torch.Tensor) -> torch.Tensor:
+        dense = pairs.contiguous()
+        # PyTorch reads complex numbers only where their memory begins at an even element.
+        return torch.view_as_complex(dense.clone() if dense.storage_offset() % 2 else dense)
+
+    def op(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(function(numbers(a), numbers(b)))
+
+    return op
+
+
 def real_transform(rows: torch.Tensor) -> torch.Tensor:
     """Returns the frequencies of rows of real numbers, as pairs."""
     if rows.numel() == 0:
@@ -265,6 +279,8 @@ OPS = {
     "attention_gradients": lambda *operands: attention_backward(*operands[:4], *operands[5:]),
     "lstm_cell": lstm_cell,
     "lstm_cell_backward": lstm_cell_backward,
+    "complex_mul": on_complex(torch.mul),
+    "complex_div": on_complex(torch.div),
     "fourier": transform(torch.fft.fft, "backward"),
     "inverse_fourier": transform(torch.fft.ifft, "forward"),
     "real_fourier": real_transform,

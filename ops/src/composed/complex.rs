@@ -6,9 +6,10 @@
 //! convention: a real loss L of z = x + iy has the gradient dL/dx + i dL/dy.
 
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{OpError, Result};
 use crate::expr::{Builder, Expr, GradientRule};
-use crate::graph::Arg;
+use crate::graph::{Arg, Graph, Val};
+use crate::infer::{InputMeta, infer};
 use crate::instruction::{Attrs, Scalar};
 use crate::op::Op;
 use std::f64::consts::{FRAC_PI_2, LN_2, LN_10, SQRT_2};
@@ -291,17 +292,23 @@ pub fn compose<'g>(
     let made = match op {
         Op::Add | Op::Sub => g.emit(op, &[tensor(0).into(), tensor(1).into()], Attrs::None),
         Op::Mul => {
-            let product = ComplexParts::of(a.detach_tensor()).times(ComplexParts::of(b.detach_tensor())).join();
-            return Some(recorded(g, "MulBackward0", [tensor(0), tensor(1)], product, |_, values, grads| {
+            let operands = [tensor(0), tensor(1)];
+            let product = match on_pairs(g, Op::ComplexMul, operands, dtype) {
+                Ok(product) => product,
+                Err(error) => return Some(Err(error)),
+            };
+            return Some(recorded(g, "MulBackward0", operands, product, |_, values, grads| {
                 let grad = grads[0];
                 Ok(vec![grad.map(|grad| grad * values[1].conj()), grad.map(|grad| grad * values[0].conj())])
             }));
         }
         Op::Div => {
-            // The parts of a number would meet each other alone, in the default dtype.
-            let divisor = if b.as_number().is_some() { tensor(1) } else { b };
-            let quotient = ComplexParts::of(a.detach_tensor()).over(ComplexParts::of(divisor.detach())).join();
-            return Some(recorded(g, "DivBackward0", [tensor(0), tensor(1)], quotient, |_, values, grads| {
+            let operands = [tensor(0), tensor(1)];
+            let quotient = match on_pairs(g, Op::ComplexDiv, operands, dtype) {
+                Ok(quotient) => quotient,
+                Err(error) => return Some(Err(error)),
+            };
+            return Some(recorded(g, "DivBackward0", operands, quotient, |_, values, grads| {
                 let [_, divisor, quotient] = values else { return Ok(Vec::new()) };
                 let first = grads[0].map(|grad| grad / divisor.conj());
                 Ok(vec![first, first.map(|first| -(first * quotient.conj()))])
@@ -367,11 +374,44 @@ pub fn compose<'g>(
     Some(Ok(made))
 }
 
-impl<'g> Expr<'g> {
-    /// A tensor without its gradient; a number itself.
-    fn detach_tensor(self) -> Expr<'g> {
-        if self.as_number().is_some() { self } else { self.detach() }
-    }
+/// The instruction that computes a product or a quotient of the parts of two tensors, without their gradients.
+fn on_pairs<'g>(g: &'g Builder<'g>, op: Op, [a, b]: [Expr<'g>; 2], dtype: DType) -> Result<Expr<'g>> {
+    let shape = a.shape()?.broadcast(&b.shape()?)?;
+    let pairs = [a, b].map(|z| Arg::from(z.detach().expand_to(&shape).reinterpret(dtype.storage())));
+    Ok(g.emit(op, &pairs, Attrs::None).reinterpret(dtype))
+}
+
+/// `Op::ComplexMul` and `Op::ComplexDiv` by instructions on real and imaginary parts: those of the result.
+///
+/// # Errors
+/// Another op; operands that do not fit each other.
+pub fn on_parts(g: &mut dyn Graph, op: Op, a: [Val; 2], b: [Val; 2]) -> Result<[Val; 2]> {
+    let builder = Builder::new(g);
+    let [a, b] = [a, b].map(|[re, im]| ComplexParts { re: builder.tensor(re), im: builder.tensor(im) });
+    let ComplexParts { re, im } = match op {
+        Op::ComplexMul => a.times(b),
+        Op::ComplexDiv => a.over(b),
+        _ => return Err(OpError::not_implemented(format!("{} on the parts of complex numbers", op.name()))),
+    };
+    Ok([builder.finish(re)?, builder.finish(im)?])
+}
+
+/// `Op::ComplexMul` and `Op::ComplexDiv` by several instructions, for daemons that do not know them.
+///
+/// # Errors
+/// Another op; operands that do not fit each other.
+pub fn by_steps(g: &mut dyn Graph, op: Op, a: Val, b: Val) -> Result<Val> {
+    let inputs = [a, b].map(|v| InputMeta::Tensor(g.meta(v)));
+    infer(op, &inputs, &Attrs::None)?;
+    let parts = {
+        let builder = Builder::new(g);
+        let part = |v: Val, index: i64| builder.finish(builder.tensor(v).select(-1, index));
+        [[part(a, 0)?, part(a, 1)?], [part(b, 0)?, part(b, 1)?]]
+    };
+    let [re, im] = on_parts(g, op, parts[0], parts[1])?;
+    let builder = Builder::new(g);
+    let pairs = builder.stack(&[builder.tensor(re), builder.tensor(im)], -1);
+    builder.finish(pairs)
 }
 
 fn recorded<'g>(

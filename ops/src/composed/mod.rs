@@ -4,7 +4,7 @@
 //! of complex numbers, over their real and imaginary parts; [`unsigned`] those of unsigned integers, over signed ones.
 //! An op without a formula raises the error of its row: it does not accept the dtype.
 
-mod complex;
+pub mod complex;
 mod unsigned;
 
 use crate::dtype::DType;

@@ -110,6 +110,27 @@ pub fn lstm_cell<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
     c.each(|operand| if operand == 0 { both.narrow(-1, 0, 4 * size) } else { both.narrow(-1, 4 * size, size) })
 }
 
+/// The complex numbers whose parts are the last axis of `pairs`.
+fn numbers(pairs: Expr<'_>) -> Expr<'_> {
+    pairs.dtype().map_or(pairs, |parts| pairs.reinterpret(parts.to_complex()))
+}
+
+/// The derivatives of a product of complex numbers: each factor's is the conjugate of the other.
+pub fn complex_mul<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
+    let parts = c.grad.dtype().unwrap_or(DType::F32);
+    c.each(|operand| (numbers(c.grad) * numbers(c.arg(1 - operand)).conj()).reinterpret(parts))
+}
+
+/// The derivatives of a quotient of complex numbers.
+pub fn complex_div<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
+    let parts = c.grad.dtype().unwrap_or(DType::F32);
+    let first = LazyCell::new(|| numbers(c.grad) / numbers(c.b()).conj());
+    c.each(|operand| match operand {
+        0 => first.reinterpret(parts),
+        _ => -(*first * numbers(c.out()).conj()).reinterpret(parts),
+    })
+}
+
 /// The frequencies of a real signal of which all but the first and the last are multiplied: those stand for their
 /// conjugates, too.
 fn paired<'g>(c: &GradCtx<'g>, rows: Expr<'g>, factor: f64) -> Expr<'g> {

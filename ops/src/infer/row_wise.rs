@@ -30,6 +30,14 @@ pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             let dims = input.shape.with_dim(input.shape.rank() - 1, found);
             Ok(Meta::new(Shape::new(dims.dims())?, input.dtype))
         }
+        (Op::ComplexMul | Op::ComplexDiv, Attrs::None) => {
+            let input = rows_of(row, inputs, 0)?;
+            if columns(&input) != 2 {
+                return Err(unfit(row, 0));
+            }
+            same(row, inputs, 1, &input)?;
+            Ok(input)
+        }
         (Op::SoftmaxBackward | Op::LogSoftmaxBackward, Attrs::None) => {
             let grad = rows_of(row, inputs, 0)?;
             same(row, inputs, 1, &grad)?;

@@ -56,6 +56,23 @@ macro_rules! rows {
             reference: "np.fft.irfft(a.view(complex), axis=-1, norm='forward')",
         }
 
+        /// Product of complex numbers, each a last axis of its real and its imaginary part.
+        ComplexMul = 301, complex_mul(input, other) {
+            class: Class::RowWise, accepts: DTypeSet::WHOLE_FLOAT,
+            grad: Joint(row_wise::complex_mul),
+            saves: Saves::inputs(3), cost_flops: 3,
+            reference: "(a.view(complex) * b.view(complex)).view(float)",
+        }
+
+        /// Quotient of complex numbers, each a last axis of its real and its imaginary part, by Smith's method (1962),
+        /// which scales the divisor: its square would overflow.
+        ComplexDiv = 302, complex_div(input, other) {
+            class: Class::RowWise, accepts: DTypeSet::WHOLE_FLOAT,
+            grad: Joint(row_wise::complex_div),
+            saves: Saves { inputs: 2, output: true }, cost_flops: 12,
+            reference: "(a.view(complex) / b.view(complex)).view(float)",
+        }
+
         /// Logarithm of softmax along the last axis, accurate where softmax is small.
         LogSoftmax = 243, log_softmax(input) {
             class: Class::RowWise, accepts: DTypeSet::FLOAT, promotion: Promotion::Float,

@@ -336,6 +336,23 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
         (Class::RowWise, _) if matches!(op, Op::RealFourier | Op::InverseRealFourier) => {
             Ok(real_fourier(op, inputs[0].tensor(), out))
         }
+        (Class::RowWise, _) if matches!(op, Op::ComplexMul | Op::ComplexDiv) => {
+            let (a, b) = (inputs[0].tensor(), inputs[1].tensor());
+            Ok(Host::floats(
+                *out,
+                (0..n).map(|i| {
+                    let pair = |operand: &Host| [0, 1].map(|part| operand.float(i / 2 * 2 + part));
+                    let ([x, y], [u, v]) = (pair(a), pair(b));
+                    let size = u * u + v * v;
+                    match (op, i % 2) {
+                        (Op::ComplexMul, 0) => x * u - y * v,
+                        (Op::ComplexMul, _) => x * v + y * u,
+                        (_, 0) => (x * u + y * v) / size,
+                        _ => (y * u - x * v) / size,
+                    }
+                }),
+            ))
+        }
         (Class::RowWise, _) if op == Op::LstmCell => {
             let (gates, cell) = (inputs[0].tensor(), inputs[1].tensor());
             let size = out.shape.dims()[out.shape.rank() - 1] / 2;

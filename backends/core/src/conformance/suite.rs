@@ -1188,6 +1188,25 @@ pub fn lstm_cells<B: Backend>(backend: &mut B) {
     }
 }
 
+/// Products and quotients of no, one and several complex numbers of any layout.
+pub fn complex_products<B: Backend>(backend: &mut B) {
+    let mut numbers = TestNumbers::new();
+    for op in [Op::ComplexMul, Op::ComplexDiv] {
+        for dtype in op.row().accepts.iter() {
+            for lead in [&[][..], &[0], &[1], &[5], &[67], &[3, 16], &[2, 3, 65], &[2, 1030], &[40_000]] {
+                for layout in LAYOUTS {
+                    let meta = Meta::new(shape(&[lead, &[2]].concat()), dtype);
+                    let inputs =
+                        [(-3.0, 3.0), (0.5, 3.0)].map(|range| OracleOperand::Tensor(numbers.host(meta, range, false)));
+                    let tolerance =
+                        |_: &Host, _: usize| Tolerance { own: 2.0, absolute: compute_epsilon(dtype) * 32.0 };
+                    check(backend, op, &inputs, &Attrs::None, &[layout], tolerance);
+                }
+            }
+        }
+    }
+}
+
 /// Searches in sorted rows: one row for all values, and a row for each row of values.
 pub fn searches<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();

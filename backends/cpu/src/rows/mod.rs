@@ -189,7 +189,17 @@ fn block_rows(columns: usize) -> usize {
 
 impl CpuBackend {
     /// Computes a row-wise op.
-    pub(crate) fn rows(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
+    pub(crate) fn rows(
+        &mut self,
+        row: &'static Row,
+        inputs: Inputs<'_, '_>,
+        attrs: &Attrs,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<CpuTensor> {
+        if let Op::ComplexMul | Op::ComplexDiv = row.op {
+            return self.complex(row, inputs, out, last_use);
+        }
         match compute_dtype(out.dtype) {
             DType::F64 => self.rows_of::<f64>(row.op, inputs, attrs, out),
             _ => self.rows_of::<f32>(row.op, inputs, attrs, out),

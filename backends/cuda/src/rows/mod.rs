@@ -1,6 +1,7 @@
 //! Ops of class row-wise: several steps over each row, the last axis, in one pass.
 
 mod attention;
+mod complex;
 mod ctc;
 mod fourier;
 mod loss;
@@ -72,6 +73,7 @@ impl CudaBackend {
             (Op::Fourier | Op::InverseFourier | Op::RealFourier | Op::InverseRealFourier, _) => {
                 self.fourier(op, tensor(inputs, 0)?, out)
             }
+            (Op::ComplexMul | Op::ComplexDiv, _) => self.complex(op, [tensor(inputs, 0)?, tensor(inputs, 1)?], out),
             (Op::LstmCell, _) => self.lstm_cell(inputs, out),
             (Op::LstmCellBackward, _) => self.lstm_cell_grad(inputs, out),
             (Op::CtcForward | Op::CtcPosteriors, _) => self.ctc(op, inputs, out),

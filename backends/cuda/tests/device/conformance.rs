@@ -23,6 +23,7 @@ gt_backend::conformance_tests!(
     fourier_transforms,
     alignments,
     lstm_cells,
+    complex_products,
     matmuls,
     affine_maps,
     gathers,
