@@ -197,7 +197,7 @@ def _reduction(row: dict[str, Any]) -> Callable[..., gt.Tensor]:
 FORMS = ("function", "method", "in_place", "in_place_function", "out")
 
 
-# Python has the function `index_put`; `gt.lstm_cell` takes the weights, as PyTorch's, where the instruction takes gates.
+# Python has the function `index_put`; `gt.lstm_cell` takes the weights and the instruction takes gates.
 @pytest.mark.parametrize("op", [op for op in ROWS if op not in ("index_put", "lstm_cell")])
 def test_forms_of_the_function_of_a_row_are_those_of_the_package(op: str) -> None:
     module = "nn.functional" if op == "layer_norm" else ""  # `gt` imports that function.
