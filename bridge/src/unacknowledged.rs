@@ -62,7 +62,7 @@ impl Unacknowledged {
         });
     }
 
-    pub(crate) fn push_kept(&mut self, whole: usize, append: impl FnOnce(&mut Vec<u8>)) {
+    fn push_kept(&mut self, whole: usize, append: impl FnOnce(&mut Vec<u8>)) {
         self.len += whole;
         self.kept += whole;
         // A piece that is being sent is shared, and has to stay as it is.

@@ -286,6 +286,24 @@ def test_the_functions_of_a_cell_are_the_cells(mode: str) -> None:
         assert_close(one, other)
 
 
+@gt.no_grad()
+@pytest.mark.parametrize("mode", ["LSTM", "GRU", "RNN"])
+def test_the_function_of_a_cell_takes_either_bias_alone(mode: str) -> None:
+    cell = fill(getattr(nn, mode + "Cell")(3, 4, dtype=gt.float64))
+    x, h = cosines(2, 3), cosines(2, 4)
+    hx = (h, h * 2) if mode == "LSTM" else h
+    function = getattr(gt, "rnn_tanh_cell" if mode == "RNN" else mode.lower() + "_cell")
+    kept = {name: p.clone() for name, p in cell.named_parameters()}
+    w_ih, w_hh, *biases = kept.values()
+    for missing in (0, 1):
+        cell.load_state_dict(kept)
+        [cell.bias_ih, cell.bias_hh][missing].zero_()
+        found = function(x, hx, w_ih, w_hh, *(None if i == missing else b for i, b in enumerate(biases)))
+        expected = cell(x, hx)
+        for one, other in zip(*((found, expected) if mode == "LSTM" else ([found], [expected])), strict=True):
+            assert_close(one, other)
+
+
 def test_the_functions_name_what_is_wrong() -> None:
     x, h = gt.ones(5, 2, 3), gt.zeros(1, 2, 4)
     weights = list(nn.GRU(3, 4).parameters())
@@ -302,6 +320,8 @@ def test_the_functions_name_what_is_wrong() -> None:
         gt.gru(x, h, weights, *options, hx=h)
     with pytest.raises(TypeError, match="takes 9 positional arguments but 10 were given"):
         gt.gru(x, h, weights, *options, 1)
+    with pytest.raises(RuntimeError, match=r"lstm_cell\(\) expects 2 hidden states, got 1"):
+        gt.lstm_cell(x[0], [h[0]], *nn.LSTMCell(3, 4).parameters())
 
 
 def test_pytorch_s_module_of_them_has_all_functions() -> None:

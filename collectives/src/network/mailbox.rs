@@ -275,11 +275,8 @@ impl Mailbox {
     }
 
     /// Whether [`wait_full`](Self::wait_full) would return at once.
-    pub(super) fn is_full(&self, (from, channel): (usize, RankStream), room: u64) -> bool {
-        let mut contents = self.lock();
-        let is_broken = contents.broken.is_some();
-        let sender = contents.sender(from);
-        sender.streams[channel as usize].filled >= room || is_broken || sender.gone.is_some()
+    pub(super) fn is_full(&self, stream: (usize, RankStream), room: u64) -> bool {
+        self.lock().outcome(stream, room).is_some()
     }
 
     /// Waits until a room is full, for at most `patience`.
@@ -288,7 +285,7 @@ impl Mailbox {
     /// The group is broken, the sender is gone, or the patience is over. The caller tells the other ranks.
     pub(super) fn wait_full(
         &self,
-        (from, channel): (usize, RankStream),
+        stream: (usize, RankStream),
         room: u64,
         (operation, rank): (Operation, usize),
         patience: Duration,
@@ -296,13 +293,8 @@ impl Mailbox {
         let begun = Instant::now();
         let mut contents = self.lock();
         loop {
-            let sender = contents.sender(from);
-            if sender.streams[channel as usize].filled >= room {
-                return Ok(());
-            }
-            let gone = sender.gone;
-            if let Some(notice) = contents.broken.or(gone) {
-                return Err(notice.error(from, operation, rank));
+            if let Some(outcome) = contents.outcome(stream, room) {
+                return outcome.map_err(|notice| notice.error(stream.0, operation, rank));
             }
             let waited = begun.elapsed();
             if waited >= patience {
@@ -328,6 +320,20 @@ impl Mailbox {
 }
 
 impl Contents {
+    /// Whether a room is full, or why it will not be; none while it may still be filled.
+    fn outcome(
+        &mut self,
+        (from, channel): (usize, RankStream),
+        room: u64,
+    ) -> Option<std::result::Result<(), GroupNotice>> {
+        let broken = self.broken;
+        let sender = self.sender(from);
+        if sender.streams[channel as usize].filled >= room {
+            return Some(Ok(()));
+        }
+        broken.or(sender.gone).map(Err)
+    }
+
     fn trouble(&self) -> Option<GroupNotice> {
         let died = || self.senders.iter().filter_map(|sender| sender.gone).find(|gone| *gone != GroupNotice::Left);
         self.broken.or_else(died)

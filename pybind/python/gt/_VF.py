@@ -80,11 +80,18 @@ def _run(
     return rows, *last
 
 
-def _cell(mode: str, input: Tensor, state: tuple[Tensor, ...], weights: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-    w_ih, w_hh, b_ih, b_hh = weights
-    assert w_ih is not None
-    assert w_hh is not None
-    biases = [] if b_ih is None or b_hh is None else [b_ih, b_hh]
+def _cell(
+    mode: str,
+    input: Tensor,
+    state: tuple[Tensor, ...],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None,
+    b_hh: Tensor | None,
+) -> tuple[Tensor, ...]:
+    given = b_hh if b_ih is None else b_ih
+    # One of the two may be missing.
+    biases = [] if given is None else [gt.zeros_like(given) if b is None else b for b in (b_ih, b_hh)]
     return first_step(input, state, Weights(mode, w_ih, w_hh, biases))
 
 
@@ -164,8 +171,9 @@ def lstm_cell(
         >>> h.shape, c.shape
         (gt.Size([2, 4]), gt.Size([2, 4]))
     """
-    h, c = hx
-    h, c = _cell("LSTM", input, (h, c), (w_ih, w_hh, b_ih, b_hh))
+    if len(hx) != 2:
+        raise RuntimeError(f"lstm_cell() expects 2 hidden states, got {len(hx)}")
+    h, c = _cell("LSTM", input, tuple(hx), w_ih, w_hh, b_ih, b_hh)
     return h, c
 
 
@@ -173,18 +181,18 @@ def gru_cell(
     input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
 ) -> Tensor:
     """One step of a GRU, from its weights: see `lstm_cell`. Returns the next hidden state."""
-    return _cell("GRU", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
+    return _cell("GRU", input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
 def rnn_tanh_cell(
     input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
 ) -> Tensor:
     """One step of an Elman network with tanh, from its weights: see `gru_cell`."""
-    return _cell("RNN_TANH", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
+    return _cell("RNN_TANH", input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
 def rnn_relu_cell(
     input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
 ) -> Tensor:
     """One step of an Elman network with ReLU, from its weights: see `gru_cell`."""
-    return _cell("RNN_RELU", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
+    return _cell("RNN_RELU", input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
