@@ -284,6 +284,39 @@ const INTEGER_ROWS: usize = 512;
 const PACKED_BYTES_MIN: usize = 2;
 /// The number of columns of a tile of the result, which registers hold.
 const TILE_COLUMNS: usize = 4;
+/// From this many rows, columns and terms on, numbers that a float holds exactly are multiplied as floats.
+const EXACT_SIDE_MIN: usize = 16;
+
+/// The float type whose sums of `terms` products are exact for integers of these numbers of bits: none if a sum might
+/// have more bits than its significand, or than the integers, which then wrap around.
+fn exact_float(dtype: DType, bits: [u32; 2], terms: usize) -> Option<DType> {
+    let needed = bits[0] + bits[1] + (usize::BITS - terms.leading_zeros());
+    [(DType::F32, f32::MANTISSA_DIGITS), (DType::F64, f64::MANTISSA_DIGITS)]
+        .into_iter()
+        .find(|(_, significand)| needed <= (*significand).min(8 * dtype.size() as u32 - 1))
+        .map(|(float, _)| float)
+}
+
+/// All bits that are set in any of the numbers, or not set in a negative one.
+#[inline(always)]
+fn magnitude_bits<I: Int>(all: &[I]) -> i64 {
+    all.iter().fold(0, |bits, x| bits | (x.to_i64() ^ (x.to_i64() >> (i64::BITS - 1))))
+}
+
+/// How many bits the magnitudes of integers have, where a negative number counts as its complement.
+fn bits_of(level: SimdLevel, t: &CpuTensor) -> u32 {
+    debug_assert!(t.contiguous);
+    let bits = match level {
+        SimdLevel::Baseline => baseline::bits_of(t),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the machine has the level.
+        SimdLevel::Avx2 => unsafe { avx2::bits_of(t) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the machine has the level.
+        SimdLevel::Avx512 => unsafe { avx512::bits_of(t) },
+    };
+    i64::BITS - bits.leading_zeros()
+}
 
 /// A product of integers; see [`integers`].
 type IntegerProduct = unsafe fn((usize, usize, usize), [StridedMatrix; 3]);
@@ -309,8 +342,9 @@ fn integer_product(level: SimdLevel, dtype: DType) -> IntegerProduct {
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident, $bytes:literal bytes, $narrow:ident) => {
         mod $name {
-            use crate::matmul::{$narrow, IntegerProduct, NarrowTile};
+            use crate::matmul::{$narrow, IntegerProduct, NarrowTile, magnitude_bits};
             use crate::strided::StridedMatrix;
+            use crate::tensor::CpuTensor;
             use gt_ops::DType;
             use gt_ops::integers::Int;
             $(#[$enable])*
@@ -320,6 +354,18 @@ macro_rules! level {
             ) {
                 // SAFETY: the contract is the same.
                 unsafe { crate::matmul::integers::<I, P, N, ROWS>(sizes, matrices) }
+            }
+            $(#[$enable])*
+            pub fn bits_of(t: &CpuTensor) -> i64 {
+                let len = t.numel();
+                // SAFETY: the tensor is contiguous, and its elements are those of its dtype.
+                unsafe {
+                    if t.meta.dtype == DType::I32 {
+                        magnitude_bits(std::slice::from_raw_parts(t.ptr().cast::<i32>(), len))
+                    } else {
+                        magnitude_bits(std::slice::from_raw_parts(t.ptr().cast::<i64>(), len))
+                    }
+                }
             }
             pub fn product(dtype: DType) -> IntegerProduct {
                 match dtype.size() {
@@ -541,6 +587,11 @@ impl CpuBackend {
             let product = self.product(&wide_a, &wide_b, bias.as_ref(), &Meta::new(out.shape, DType::F32))?;
             return if out.dtype == DType::F32 { Ok(product) } else { self.cast(&product, out, 0) };
         }
+        if bias.is_none()
+            && let Some(result) = self.exact_product(a, b, out)?
+        {
+            return Ok(result);
+        }
         let few_rows = a.numel() / a.meta.shape.dims().last().map_or(1, |k| *k).max(1) <= FEW_ROWS_MAX
             && b.meta.bytes() <= FEW_ROWS_OPERAND_BYTES_MAX;
         let transposed = by_columns(b);
@@ -577,6 +628,23 @@ impl CpuBackend {
         // contiguous; `result` was just allocated.
         unsafe { product.run(&mut self.pool)? };
         Ok(result)
+    }
+
+    /// A product of integers that is exact as one of floats, for whose fused multiply-adds the machine has twice to eight
+    /// times the lanes per second; none if these are not such.
+    fn exact_product(&mut self, a: &CpuTensor, b: &CpuTensor, out: &Meta) -> Result<Option<CpuTensor>> {
+        let is_large = |t: &CpuTensor| t.meta.shape.dims().iter().rev().take(2).all(|size| *size >= EXACT_SIDE_MIN);
+        if !matches!(out.dtype, DType::I32 | DType::I64) || !(is_large(a) && is_large(b)) {
+            return Ok(None);
+        }
+        let (a, b) = (self.contiguous(a)?, self.contiguous(b)?);
+        let terms = a.meta.shape.dims().last().map_or(1, |k| *k);
+        let bits = [bits_of(self.level, &a), bits_of(self.level, &b)];
+        let Some(float) = exact_float(out.dtype, bits, terms) else { return Ok(None) };
+        let a = self.cast(&a, &Meta::new(a.meta.shape, float), 0)?;
+        let b = self.cast(&b, &Meta::new(b.meta.shape, float), 0)?;
+        let product = self.product(&a, &b, None, &Meta::new(out.shape, float))?;
+        self.cast(&product, out, 0).map(Some)
     }
 
     /// Multiplies contiguous square matrices of `rows` rows pair by pair; false, and nothing is done, if such matrices
@@ -733,6 +801,9 @@ fn by_columns(t: &CpuTensor) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::CpuOptions;
+    use crate::test_tensors::{download, run, upload};
+    use gt_ops::{Attrs, Op};
 
     /// Every level multiplies integers as two loops do, for sizes within and beyond its tiles and blocks, and for
     /// numbers of 32 and of 64 bits.
@@ -784,6 +855,51 @@ mod tests {
                         });
                         assert_eq!(at(&result, m, n, row, column), sum, "{level:?}: {m} by {k} by {n}");
                     }
+                }
+            }
+        }
+    }
+
+    /// Integers are multiplied as floats only where no sum can have more bits than the float or the integers.
+    #[test]
+    fn floats_multiply_integers_of_few_bits() {
+        for (dtype, bits, terms, float) in [
+            (DType::I64, [4, 4], 64, Some(DType::F32)),
+            (DType::I64, [8, 9], 64, Some(DType::F32)),
+            (DType::I64, [9, 9], 64, Some(DType::F64)),
+            (DType::I64, [23, 23], 64, Some(DType::F64)),
+            (DType::I64, [23, 24], 64, None),
+            (DType::I32, [12, 12], 64, Some(DType::F64)),
+            (DType::I32, [12, 13], 64, None),
+        ] {
+            assert_eq!(exact_float(dtype, bits, terms), float, "{dtype}: {bits:?}, {terms} terms");
+        }
+    }
+
+    /// The product is that of a loop on both sides of each of these limits, for numbers of both signs.
+    #[test]
+    fn products_of_integers_are_exact_at_the_limits_of_floats() {
+        let side = 2 * EXACT_SIDE_MIN;
+        let number = |i: usize, bits: u32| {
+            let magnitude = (1i64 << bits) - 1 - (i % 3) as i64;
+            if i % 7 == 3 { -magnitude - 1 } else { magnitude }
+        };
+        for (dtype, bits) in [(DType::I64, 9), (DType::I64, 10), (DType::I64, 23), (DType::I64, 24), (DType::I32, 13)] {
+            let [left, right] =
+                [0, 5].map(|from| (0..side * side).map(|i| number(i + from, bits) as f64).collect::<Vec<f64>>());
+            for level in SimdLevel::available() {
+                let mut backend = CpuBackend::at_level(CpuOptions { threads: 2, ..CpuOptions::default() }, level);
+                let shape = Shape::new(&[side, side]).unwrap();
+                let [a, b] = [&left, &right].map(|all| upload(&mut backend, shape, dtype, all));
+                let found = run(&mut backend, Op::Matmul, &[&a, &b], &[], &Attrs::None);
+                let found = download(&mut backend, &found);
+                for (place, found) in found.into_iter().enumerate() {
+                    let sum = (0..side).fold(0i64, |sum, i| {
+                        let terms = [left[place / side * side + i], right[i * side + place % side]];
+                        sum + terms[0] as i64 * terms[1] as i64
+                    });
+                    let wrapped = if dtype == DType::I32 { i64::from(sum as i32) } else { sum };
+                    assert_eq!(found, wrapped as f64, "{dtype} of {bits} bits at {level:?}, element {place}");
                 }
             }
         }

@@ -276,6 +276,26 @@ impl Scan {
     /// Same as for [`Scan::range`].
     unsafe fn sums_of_f32(&self, range: (usize, usize)) {
         #[cfg(target_arch = "x86_64")]
+        if self.level == SimdLevel::Avx512 && self.is_dense::<f32, f32>() && self.count == avx512::SHORT {
+            let (across, row_bytes) = (self.kept.inner_strides(), (avx512::SHORT * size_of::<f32>()) as isize);
+            if across == [row_bytes; 2] {
+                self.kept.for_runs(range.0, range.1, |run| {
+                    let mut pace = Pace::default();
+                    for first in (0..run.len).step_by(ROWS) {
+                        let rows = ROWS.min(run.len - first);
+                        pace.advance(rows * avx512::SHORT);
+                        let offset = |side: usize| run.offsets[side] + first as isize * row_bytes;
+                        let from = self.from.get().wrapping_offset(offset(0)).cast();
+                        let to = self.to.get().wrapping_offset(offset(1)).cast();
+                        // SAFETY: the scans of the run follow each other in operand and result, which only this call
+                        // writes, and the CPU has the level.
+                        unsafe { avx512::sums_of_short_rows(from, to, rows) };
+                    }
+                });
+                return;
+            }
+        }
+        #[cfg(target_arch = "x86_64")]
         let dense = self.is_dense::<f32, f32>() && self.count >= avx512::BLOCK;
         #[cfg(target_arch = "x86_64")]
         if self.level == SimdLevel::Avx512 && dense && range.1 - range.0 < CHAINS {
@@ -318,6 +338,12 @@ impl Scan {
     /// Same as for [`Scan::range`].
     unsafe fn extreme<T: ScanElement, const MAX: bool>(&self, range: (usize, usize)) {
         if self.is_dense::<T, i64>() {
+            #[cfg(target_arch = "x86_64")]
+            if self.level == SimdLevel::Avx512 {
+                // SAFETY: the CPU has the level; elements and results of a scan are neighbours, and the contract is the
+                // same.
+                return unsafe { self.extreme_of_rows_avx512::<T, MAX>(range) };
+            }
             // SAFETY: elements and results of a scan are neighbours, and the contract is the same.
             return unsafe { self.extreme_of_rows::<T, MAX>(range) };
         }
@@ -336,6 +362,7 @@ impl Scan {
     ///
     /// # Safety
     /// Same as for [`Scan::range`]; elements and results of a scan are neighbours.
+    #[inline(always)]
     unsafe fn extreme_of_rows<T: ScanElement, const MAX: bool>(&self, (first, last): (usize, usize)) {
         let across = self.kept.inner_strides();
         self.kept.for_runs(first, last, |run| {
@@ -347,23 +374,43 @@ impl Scan {
                     (std::slice::from_raw_parts(from, self.count), std::slice::from_raw_parts_mut(to, self.count))
                 };
                 let (mut best, mut at, mut pace) = (elements[0], 0, Pace::default());
-                for (block, (elements, places)) in elements.chunks(BLOCK).zip(places.chunks_mut(BLOCK)).enumerate() {
+                let (blocks, rest) = elements.as_chunks::<BLOCK>();
+                let (places, last_places) = places.as_chunks_mut::<BLOCK>();
+                for block in 0..blocks.len() {
                     if block % (ROWS / BLOCK) == 0 {
                         pace.advance(ROWS);
                     }
+                    let (elements, places) = (&blocks[block], &mut places[block]);
                     if !elements.iter().fold(false, |any, x| any | x.reaches::<MAX>(best)) {
-                        places.fill(at);
+                        *places = [at; BLOCK];
                         continue;
                     }
-                    for (i, (x, place)) in elements.iter().zip(places).enumerate() {
-                        if x.reaches::<MAX>(best) {
-                            (best, at) = (*x, (block * BLOCK + i) as i64);
+                    for i in 0..BLOCK {
+                        if elements[i].reaches::<MAX>(best) {
+                            (best, at) = (elements[i], (block * BLOCK + i) as i64);
                         }
-                        *place = at;
+                        places[i] = at;
                     }
+                }
+                for i in 0..rest.len() {
+                    if rest[i].reaches::<MAX>(best) {
+                        (best, at) = (rest[i], (blocks.len() * BLOCK + i) as i64);
+                    }
+                    last_places[i] = at;
                 }
             }
         });
+    }
+
+    /// [`Scan::extreme_of_rows`] by the instructions of AVX-512.
+    ///
+    /// # Safety
+    /// Same as for [`Scan::extreme_of_rows`], on a machine with the level.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    unsafe fn extreme_of_rows_avx512<T: ScanElement, const MAX: bool>(&self, range: (usize, usize)) {
+        // SAFETY: the contract is the same.
+        unsafe { self.extreme_of_rows::<T, MAX>(range) };
     }
 }
 
@@ -399,6 +446,30 @@ mod avx512 {
             sum = _mm512_add_pd(sum, _mm512_permutexvar_pd(last, x));
         }
         _mm512_cvtsd_f64(sum)
+    }
+
+    /// The number of elements of a row of [`sums_of_short_rows`].
+    pub const SHORT: usize = 4;
+
+    /// Writes the prefix sums of each of `rows` rows of [`SHORT`] elements, two rows at a time.
+    ///
+    /// # Safety
+    /// `from` has the elements of `rows` rows that follow each other, `to` has room for as many, and the machine has
+    /// the level.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub unsafe fn sums_of_short_rows(from: *const f32, to: *mut f32, rows: usize) {
+        for at in (0..rows * SHORT).step_by(BLOCK) {
+            let mask = ((1u32 << (rows * SHORT - at).min(BLOCK)) - 1) as __mmask8;
+            // SAFETY: the mask has bits for elements of the rows only; masked lanes are not accessed.
+            let x = _mm512_cvtps_pd(unsafe { _mm256_maskz_loadu_ps(mask, from.add(at)) });
+            // A sum begins with 0, to which -0.0 adds nothing.
+            let x = _mm512_add_pd(x, _mm512_setzero_pd());
+            // The elements move by one, then by two places within each row.
+            let x = _mm512_add_pd(x, _mm512_maskz_permutex_pd::<0b10_01_00_00>(0b1110_1110, x));
+            let x = _mm512_add_pd(x, _mm512_maskz_permutex_pd::<0b01_00_00_00>(0b1100_1100, x));
+            // SAFETY: `to` has room for the rows, and the mask has bits for their elements only.
+            unsafe { _mm256_mask_storeu_ps(to.add(at), mask, _mm512_cvtpd_ps(x)) };
+        }
     }
 }
 
@@ -476,7 +547,7 @@ mod tests {
     /// to an infinity or NaN.
     #[test]
     fn prefix_sums_of_f32_are_rounded_once() {
-        for count in [0, 1, 7, 8, 9, 1000, 2 * ROWS + 3] {
+        for count in [0, 1, 4, 7, 8, 9, 1000, 2 * ROWS + 3] {
             let rows = 3;
             let mut elements: Vec<f64> =
                 (0..rows * count).map(|i| ((i * 7919 % 1009) as f32 / 7.0 - 70.0) as f64).collect();
@@ -504,6 +575,40 @@ mod tests {
                         found == *rounded || near || exact.is_nan() && found.is_nan(),
                         "{i} of {count}: {found}, not {exact}"
                     );
+                }
+            }
+        }
+    }
+
+    /// The last of equal extremes counts, NaN is larger and smaller than every number, and the levels agree.
+    #[test]
+    fn positions_of_running_extremes_are_those_of_a_loop() {
+        for count in [1, 15, 16, 17, 1000, 2 * ROWS + 3] {
+            let mut elements: Vec<f64> = (0..2 * count).map(|i| (i * 7919 % 1009) as f64 / 8.0 - 60.0).collect();
+            if count > 16 {
+                elements[count + count / 2] = f64::NAN;
+                elements[count + count - 1] = f64::NAN;
+            }
+            for (op, sign) in [(Op::Cumargmax, 1.0), (Op::Cumargmin, -1.0)] {
+                let places: Vec<f64> = elements
+                    .chunks(count)
+                    .flat_map(|row| {
+                        let (mut best, mut at) = (row[0], 0);
+                        row.iter().enumerate().map(move |(i, x)| {
+                            if x.is_nan() || sign * x >= sign * best {
+                                (best, at) = (*x, i);
+                            }
+                            at as f64
+                        })
+                    })
+                    .collect();
+                for (level, dtype) in
+                    SimdLevel::available().into_iter().flat_map(|level| [(level, DType::F32), (level, DType::F64)])
+                {
+                    let mut backend = CpuBackend::at_level(CpuOptions { threads: 2, ..CpuOptions::default() }, level);
+                    let t = upload(&mut backend, Shape::new(&[2, count]).unwrap(), dtype, &elements);
+                    let found = run(&mut backend, op, &[&t], &[], &Attrs::Axis(1));
+                    assert_eq!(download(&mut backend, &found), places, "{} of {count} at {level:?}", op.name());
                 }
             }
         }
