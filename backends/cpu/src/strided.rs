@@ -142,6 +142,35 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
     }
 }
 
+/// The bytes of a register of the machine's smallest vectors.
+const FILL_BYTES: usize = 16;
+
+/// Fills each of `rows` runs of `n` neighbouring elements with an element, `N` at a time: the last ones overlap.
+///
+/// # Safety
+/// Same as for [`copy_plane`], with elements of type `T` and `n >= N`.
+#[inline(always)]
+unsafe fn fill_rows<T: Copy, const N: usize>(
+    (to, to_row): (*mut u8, isize),
+    (from, from_row): (*const u8, isize),
+    rows: usize,
+    n: usize,
+) {
+    debug_assert!(n >= N);
+    for row in 0..rows as isize {
+        // SAFETY: each row of the source has an element, and each of the result `n`, of which no write exceeds the last
+        // since `n >= N`. An array of elements is written where an element may lie.
+        unsafe {
+            let group = [from.wrapping_offset(row * from_row).cast::<T>().read(); N];
+            let to = to.wrapping_offset(row * to_row).cast::<T>();
+            for at in (0..n - N).step_by(N) {
+                to.add(at).cast::<[T; N]>().write(group);
+            }
+            to.add(n - N).cast::<[T; N]>().write(group);
+        }
+    }
+}
+
 /// Copies `rows` runs of `n` elements of `size` bytes each, as [`copy_run`] does; the steps of rows are in bytes, too.
 ///
 /// # Safety
@@ -194,6 +223,18 @@ pub unsafe fn copy_plane(
         true
     }
     let (to_run, from_run) = ((to, to_row, to_step), (from, from_row, from_step));
+    if from_step == 0 && to_step == size as isize && n * size >= FILL_BYTES && rows > 1 {
+        // SAFETY: this function's contract is that of `fill_rows`, with elements of `size` bytes.
+        unsafe {
+            match size {
+                1 => fill_rows::<u8, { FILL_BYTES }>((to, to_row), (from, from_row), rows, n),
+                2 => fill_rows::<u16, { FILL_BYTES / 2 }>((to, to_row), (from, from_row), rows, n),
+                4 => fill_rows::<u32, { FILL_BYTES / 4 }>((to, to_row), (from, from_row), rows, n),
+                _ => fill_rows::<u64, { FILL_BYTES / 8 }>((to, to_row), (from, from_row), rows, n),
+            }
+        }
+        return;
+    }
     // SAFETY: this function's contract is that of `typed`, with elements of `size` bytes, and of `copy_run` for each
     // row.
     unsafe {
