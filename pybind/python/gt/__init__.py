@@ -41,6 +41,7 @@ from gt import (
 from gt._array_namespace import __array_namespace__ as _array_namespace
 from gt._connection import connect, disconnect, session
 from gt._core import *
+from gt._lobpcg import lobpcg
 from gt._save import load, save
 from gt._sharding import (
     ShardConfig,

@@ -123,6 +123,7 @@ from gt._layouts import sparse_coo as sparse_coo
 from gt._layouts import sparse_csc as sparse_csc
 from gt._layouts import sparse_csr as sparse_csr
 from gt._layouts import strided as strided
+from gt._lobpcg import lobpcg as lobpcg
 from gt._repr import set_printoptions as set_printoptions
 from gt._save import load as load
 from gt._save import save as save
