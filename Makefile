@@ -30,8 +30,8 @@ SIDE_BY_SIDE := --numprocesses 2
 SEVERAL := cpu:4 proc-cpu:2
 DIVIDED := $(patsubst %,tests/python/test_%.py,array_api autocast autograd autograd_api complex composites composites_torch creation \
 	ctc distributions distributions_more fft foreign func fuzz_corpus indexing init linalg \
-	linalg_factored masked nn nn_adaptive nn_functions nn_layers nn_module numbers \
-	older_functions ops_table optim optim_more optim_rules out parts promotion \
+	linalg_factored linalg_ldl lobpcg masked nn nn_adaptive nn_functions nn_layers nn_module numbers \
+	older_functions ops_table optim optim_more optim_rules optim_sparse out parts promotion \
 	properties random recurrent rows save scattering signal_windows slopes sorting \
 	special stft tensor transformer unsigned views vmap windows)
 # Some of them once more, with every result laid out on a mesh.

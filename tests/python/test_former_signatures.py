@@ -40,6 +40,16 @@ def test_products_take_beta_and_alpha_before_the_tensors() -> None:
     assert x.addr(2, a[0], a[0]).tolist() == [[3.0, 3.0], [3.0, 3.0]]
 
 
+def test_tensors_behind_a_number_may_have_names() -> None:
+    x, y, a = gt.tensor([1.0, 2.0]), gt.tensor([10.0, 20.0]), gt.ones(2, 2)
+    assert x.add(2, other=y).tolist() == gt.add(x, 2, other=y).tolist() == [21.0, 42.0]
+    assert x.sub(2, other=3).tolist() == [-5.0, -4.0]
+    assert x.clone().add_(2, other=y).tolist() == [21.0, 42.0]
+    assert x.addcmul(2, y, tensor2=y).tolist() == x.addcmul(2, tensor1=y, tensor2=y).tolist() == [201.0, 802.0]
+    assert gt.addmm(2, a, 3, mat1=a, mat2=a).tolist() == [[8.0, 8.0], [8.0, 8.0]]
+    assert x.addmv(2, a, vec=y).tolist() == [32.0, 34.0]
+
+
 def test_gradients_flow_through_a_former_signature() -> None:
     x, y = gt.ones(2, requires_grad=True), gt.ones(2, requires_grad=True)
     x.add(3, y).sum().backward()
@@ -51,7 +61,15 @@ def test_a_former_signature_warns_and_names_the_present_one() -> None:
         gt.ones(1).add(2, gt.ones(1))
 
 
-@pytest.mark.parametrize("call", [lambda x: x.add(x, 2), lambda x: x.add(x, x), lambda x: gt.addmm(x, 2, x, x)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.add(x, 2),
+        lambda x: x.add(x, x),
+        lambda x: gt.addmm(x, 2, x, x),
+        lambda x: x.add(2, 3, other=x),
+    ],
+)
 def test_what_fits_no_signature_is_a_type_error(call: object) -> None:
     with pytest.raises(TypeError, match="positional argument"):
         call(gt.ones(2, 2))

@@ -352,3 +352,33 @@ def test_robust_losses_have_the_slope_of_their_ends_at_infinite_differences(loss
     assert values.tolist() == [math.inf, math.inf, 0.03125, 2.5]
     values.sum().backward()
     assert x.grad.tolist() == [1.0, -1.0, 0.25, -1.0]
+
+
+@pytest.mark.parametrize("pad", [-1, 0, 1, 3])
+def test_a_convolution_of_time_first_sequences_is_a_sum_of_products(pad: int) -> None:
+    rng = np.random.default_rng(0)
+    x, weight, bias = rng.standard_normal((5, 2, 3)), rng.standard_normal((3, 3, 4)), rng.standard_normal(4)
+    padded = np.pad(x, ((pad, pad), (0, 0), (0, 0))) if pad >= 0 else x[-pad:pad]
+    want = sum(padded[k : len(padded) - 2 + k] @ weight[k] for k in range(3)) + bias
+    operands = [gt.tensor(array, requires_grad=True) for array in (x, weight, bias)]
+    assert_close(gt.conv_tbc(*operands, pad), want, "float64", 1e-12)
+    assert gt.autograd.gradcheck(lambda *given: gt.conv_tbc(*given, pad), operands)
+
+
+def test_a_convolution_of_time_first_sequences_checks_its_operands() -> None:
+    x, weight, bias = gt.ones(5, 2, 3, dtype=gt.int64), gt.ones(3, 3, 4, dtype=gt.int64), gt.ones(4)
+    assert functional.conv_tbc(x, weight, bias).unique().tolist() == [10]
+    assert gt.conv_tbc(x[:2], weight, bias).shape == (0, 2, 4)
+    for operands, message in (
+        ((x[0], weight, bias), "Input must have 3 dims"),
+        ((x, weight[0], bias), "Weight tensor must have 3 dims"),
+        ((x, weight, gt.ones(4, 1)), "Bias must be 1-D"),
+        ((x, weight, gt.ones(3)), "Bias size must equal dim 2"),
+        ((x, weight[:, :2], bias), r"Input dim 2 \(input channels\) is not == dim 1"),
+        ((x[:1], weight, bias), r"negative dimension -1: \[-1, 2, 4\]"),
+        ((x, weight.float(), bias), "one dtype"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            gt.conv_tbc(*operands)
+    with pytest.raises(TypeError, match="argument 'bias'"):
+        gt.conv_tbc(x, weight, None)

@@ -273,3 +273,38 @@ def test_a_hook_of_all_modules_also_runs_when_one_raises() -> None:
     with gt.nn.modules.register_module_forward_hook(note, always_call=True), pytest.raises(NotImplementedError):
         gt.nn.Module()(1)
     assert seen == [None]
+
+
+def test_hooks_see_what_any_module_registers_and_may_replace_it() -> None:
+    seen: list[tuple[str, str, object]] = []
+    modules = gt.nn.modules.module
+
+    def noting(kind: str) -> Any:
+        return lambda _module, name, value: seen.append((kind, name, None if value is None else type(value).__name__))
+
+    kinds = ("parameter", "buffer", "module")
+    handles = [getattr(modules, f"register_module_{kind}_registration_hook")(noting(kind)) for kind in kinds]
+    net = gt.nn.Module()
+    net.norm = gt.nn.BatchNorm1d(2)
+    net.register_parameter("scale", None)
+    net.scale = gt.nn.Parameter(gt.ones(1))
+    net.register_buffer("count", None)
+    net.count = gt.zeros(1)
+    net.norm = None
+    net.other = 3
+    assert seen == [
+        *(("parameter", name, "Parameter") for name in ("weight", "bias")),
+        *(("buffer", name, "Tensor") for name in ("running_mean", "running_var", "num_batches_tracked")),
+        ("module", "norm", "BatchNorm1d"),
+        ("parameter", "scale", "Parameter"),
+        ("buffer", "count", None),
+        ("buffer", "count", "Tensor"),
+        ("module", "norm", None),
+    ]
+    for handle in handles:
+        handle.remove()
+    with modules.register_module_module_registration_hook(lambda *_: gt.nn.Tanh()):
+        net.last = gt.nn.ReLU()
+        net.add_module("more", gt.nn.ReLU())
+    assert repr(net.last) == repr(net.more) == "Tanh()"
+    assert len(seen) == 10

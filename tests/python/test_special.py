@@ -151,8 +151,6 @@ def test_atan2_and_its_kin_at_the_edges() -> None:
 def test_an_unknown_special_function_is_named() -> None:
     with pytest.raises(AttributeError, match="bessel_j7"):
         gt.special.bessel_j7  # noqa: B018
-    with pytest.raises(NotImplementedError, match="bessel_j0"):
-        gt.special.bessel_j0(gt.ones(1))
     assert gt.special.psi is gt.digamma
     assert_close(gt.special.softmax(gt.zeros(2), 0), [0.5, 0.5])
 
@@ -219,6 +217,68 @@ def test_bessel_functions_by_their_longer_names() -> None:
     assert gt.special.spherical_bessel_j0(gt.tensor(math.inf)).item() == 0
     assert_close(gt.special.modified_bessel_i0(gt.tensor(x)), sp.i0(x))
     assert_close(gt.special.modified_bessel_i1(gt.tensor(x)), sp.i1(x))
+
+
+BESSEL = {
+    "bessel_j0": sp.j0,
+    "bessel_j1": sp.j1,
+    "bessel_y0": sp.y0,
+    "bessel_y1": sp.y1,
+    "modified_bessel_k0": sp.k0,
+    "modified_bessel_k1": sp.k1,
+    "scaled_modified_bessel_k0": sp.k0e,
+    "scaled_modified_bessel_k1": sp.k1e,
+    "airy_ai": lambda x: sp.airy(x)[0],
+}
+
+
+@pytest.mark.parametrize("name", BESSEL)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_bessel_functions_near_and_far_from_0(name: str, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    limits = np.array([2.0, 5.0, 8.0, 10.0, 2.09])
+    x = np.concatenate([limits, rng.uniform(-30, 30, 2000), 10 ** rng.uniform(-12, 2, 2000)]).astype(dtype)
+    got, want = getattr(gt.special, name)(gt.tensor(x)).numpy(), BESSEL[name](x.astype(np.float64))
+    assert got.dtype == dtype
+    # The functions that oscillate are as precise as their amplitude, which a zero has, too.
+    precision = {"float64": 1e-14, "float32": 1e-7}[dtype]
+    np.testing.assert_allclose(got, want, rtol=3 * precision, atol=precision if "modified" not in name else 1e-37)
+
+
+@pytest.mark.parametrize("name", BESSEL)
+def test_bessel_functions_at_the_edges_are_pytorch_s(name: str) -> None:
+    got = to_numpy(getattr(gt.special, name)(gt.tensor([0.0, -0.0, -1.0, INF, -INF, NAN], dtype=gt.float64)))
+    at_0 = {"bessel_j0": 1.0, "bessel_j1": 0.0, "bessel_y0": -INF, "bessel_y1": -INF, "airy_ai": 0.35502805388781724}
+    at_infinity = 0.0 if "_k" in name else NAN
+    below_0 = BESSEL[name](-1.0)
+    np.testing.assert_allclose(got, [*[at_0.get(name, INF)] * 2, below_0, at_infinity, NAN, NAN], rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", [name for name in BESSEL if "scaled" not in name and name != "airy_ai"])
+def test_bessel_functions_have_gradients(name: str) -> None:
+    function, positive = (
+        getattr(gt.special, name),
+        gt.tensor([0.3, 1.0, 4.0, 9.0], dtype=gt.float64, requires_grad=True),
+    )
+    assert gt.autograd.gradcheck(function, [positive])
+    assert gt.autograd.gradgradcheck(function, [positive])
+    x = gt.zeros(1, dtype=gt.float64, requires_grad=True)
+    (grad,) = gt.autograd.grad(function(x).sum(), x)
+    at_0 = {"bessel_j0": 0.0, "bessel_j1": 0.5, "bessel_y0": INF, "bessel_y1": INF}
+    assert grad.tolist() == [at_0.get(name, -INF)]
+
+
+def test_bessel_functions_take_what_pytorch_s_take() -> None:
+    assert gt.special.bessel_j0(gt.tensor([True])).dtype == gt.special.airy_ai(gt.tensor([1])).dtype == gt.float32
+    out = gt.empty(0, dtype=gt.float64)
+    assert gt.special.modified_bessel_k0(input=gt.ones(3), out=out) is out
+    assert out.shape == (3,)
+    assert not gt.special.airy_ai(x=gt.ones(1, requires_grad=True)).requires_grad
+    assert gt.vmap(gt.special.bessel_y1)(gt.ones(2, 3)).shape == (2, 3)
+    with pytest.raises(NotImplementedError, match="\"bessel_j1_cpu\" not implemented for 'Half'"):
+        gt.special.bessel_j1(gt.ones(1).half())
+    with pytest.raises(TypeError, match=r"special_airy_ai\(\): argument 'x' \(position 1\) must be Tensor, not float"):
+        gt.special.airy_ai(1.0)
 
 
 def test_the_next_number_of_half_precision() -> None:

@@ -41,6 +41,7 @@ from gt import (
 from gt._array_namespace import __array_namespace__ as _array_namespace
 from gt._connection import connect, disconnect, session
 from gt._core import *
+from gt._lobpcg import lobpcg
 from gt._save import load, save
 from gt._sharding import (
     ShardConfig,
@@ -74,6 +75,7 @@ from gt.nn.functional import (
     conv1d,
     conv2d,
     conv3d,
+    conv_tbc,
     conv_transpose1d,
     conv_transpose2d,
     conv_transpose3d,

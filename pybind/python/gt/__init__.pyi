@@ -123,6 +123,7 @@ from gt._layouts import sparse_coo as sparse_coo
 from gt._layouts import sparse_csc as sparse_csc
 from gt._layouts import sparse_csr as sparse_csr
 from gt._layouts import strided as strided
+from gt._lobpcg import lobpcg as lobpcg
 from gt._repr import set_printoptions as set_printoptions
 from gt._save import load as load
 from gt._save import save as save
@@ -156,6 +157,7 @@ from gt.nn.functional import channel_shuffle as channel_shuffle
 from gt.nn.functional import conv1d as conv1d
 from gt.nn.functional import conv2d as conv2d
 from gt.nn.functional import conv3d as conv3d
+from gt.nn.functional import conv_tbc as conv_tbc
 from gt.nn.functional import conv_transpose1d as conv_transpose1d
 from gt.nn.functional import conv_transpose2d as conv_transpose2d
 from gt.nn.functional import conv_transpose3d as conv_transpose3d

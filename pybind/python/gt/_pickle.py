@@ -28,7 +28,7 @@ def deepcopy(t: Tensor, memo: dict[int, Any]) -> Tensor:
     if type(t) is not Tensor and t.__dict__:
         copied.__dict__.update(copy_of(t.__dict__, memo))
     if t.grad is not None:
-        copied.grad = deepcopy(t.grad, memo)
+        copied.grad = copy_of(t.grad, memo)
     return copied
 
 

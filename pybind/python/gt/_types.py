@@ -1,4 +1,4 @@
-"""Types that tensors' methods return: `Size`, named tuples, an exception."""
+"""Types that tensors' methods return: `Size`, named tuples, exceptions."""
 
 from __future__ import annotations
 
@@ -47,6 +47,12 @@ class Size(tuple):
 
 class OutOfRangeError(IndexError, RuntimeError):
     """An index that execution found out of range: an IndexError and a RuntimeError, as PyTorch raises either."""
+
+
+class LinAlgError(RuntimeError):
+    """A matrix that an algorithm of linear algebra cannot handle, as a singular one."""
+
+    __module__ = "gt.linalg"
 
 
 class ValuesIndices(NamedTuple):

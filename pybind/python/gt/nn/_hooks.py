@@ -279,6 +279,20 @@ class EveryModule(Hooked):
         self._init_hooks()
         # Whether any was ever registered: one look for each call of a module.
         self.used = False
+        # The hooks that see what modules register, by the dict of a module that it is registered in.
+        self.registration: dict[str, dict[int, Callable[..., Any]]] = {
+            "_parameters": {},
+            "_buffers": {},
+            "_modules": {},
+        }
+
+    def registered(self, registry: str, module: Module, name: str, value: Any) -> Any:
+        """The parameter, buffer or submodule to register under a name: hooks may replace it."""
+        for hook in list(self.registration[registry].values()):
+            answer = hook(module, name, value)
+            if answer is not None:
+                value = answer
+        return value
 
 
 every = EveryModule()
@@ -318,3 +332,39 @@ def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHan
     """Registers `hook(module, grad_input, grad_output)` for all modules: see `Module.register_full_backward_hook`."""
     every.used = True
     return every.register_full_backward_hook(hook)
+
+
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Registers `hook(module, name, parameter)`, called when any module registers a parameter.
+
+    Args:
+        hook: May return the parameter to register instead; `None` leaves it.
+
+    Returns:
+        A handle; `handle.remove()` unregisters the hook.
+
+    Example:
+        >>> names = []
+        >>> note = lambda module, name, parameter: names.append(name)
+        >>> with gt.nn.modules.module.register_module_parameter_registration_hook(note):
+        ...     _ = gt.nn.Linear(4, 2)
+        >>> names
+        ['weight', 'bias']
+    """
+    return RemovableHandle(every.registration["_parameters"]).add(hook)
+
+
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Registers `hook(module, name, buffer)`, called when any module registers a buffer or assigns to one.
+
+    See `register_module_parameter_registration_hook`.
+    """
+    return RemovableHandle(every.registration["_buffers"]).add(hook)
+
+
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Registers `hook(module, name, submodule)`, called when any module registers a submodule.
+
+    See `register_module_parameter_registration_hook`.
+    """
+    return RemovableHandle(every.registration["_modules"]).add(hook)

@@ -11,9 +11,11 @@ from gt._functions.nn_functional import *  # noqa: F403
 from gt.nn.grouped import grouped_mm
 from gt.nn.loss import triplet_margin_with_distance_loss
 from gt.nn.multihead_attention import multi_head_attention_forward
+from gt.nn.time_first import conv_tbc
 
 __all__ = [
     *_declared.__all__,
+    "conv_tbc",
     "grouped_mm",
     "multi_head_attention_forward",
     "triplet_margin_with_distance_loss",

@@ -116,7 +116,7 @@ class Module(Hooked, Stateful):
                         raise TypeError(
                             f"cannot assign '{_type_of(value)}' as {kind} '{name}' ({wanted} or None expected)"
                         )
-                    self.__dict__[registry][name] = value
+                    self._put(registry, name, value)
                     return
             object.__setattr__(self, name, value)
 
@@ -151,12 +151,17 @@ class Module(Hooked, Stateful):
             raise KeyError(f'{kind} name can\'t be empty string ""')
         if hasattr(self, name) and name not in self.__dict__[registry]:
             raise KeyError(f"attribute '{name}' already exists")
+        self._put(registry, name, value)
+
+    def _put(self, registry: str, name: str, value: Any) -> None:
+        if _hooks.every.registration[registry] and (value is not None or registry != "_parameters"):
+            value = _hooks.every.registered(registry, self, name, value)
         self.__dict__[registry][name] = value
 
     def _assign(self, registry: str, name: str, value: Any) -> None:
         """Registers a value assigned to an attribute, in place of what the attribute was before."""
         self._clear(registry, name)
-        self.__dict__[registry][name] = value
+        self._put(registry, name, value)
 
     def _clear(self, registry: str, name: str) -> None:
         """Removes what an attribute was before, unless it is in the registry itself."""

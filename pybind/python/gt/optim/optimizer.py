@@ -101,6 +101,8 @@ class Optimizer(_Declared):
         params: Iterable[Any]
     # The options that must not be negative.
     _nonnegative: ClassVar[tuple[str, ...]] = ("lr",)
+    # The numbers of the state that are tensors in PyTorch's state dicts of this class.
+    _saved_as_tensors: ClassVar[frozenset[str]] = _NUMBERS
 
     def __init_subclass__(cls, *, declared: bool = False) -> None:
         super().__init_subclass__()
@@ -306,7 +308,7 @@ class Optimizer(_Declared):
         def saved(name: str, value: Any) -> Any:
             if isinstance(value, Tensor):
                 return value.clone()
-            return gt.tensor(float(value)) if name in _NUMBERS else value
+            return gt.tensor(float(value)) if name in self._saved_as_tensors else value
 
         state = {
             numbers[id(p)]: {name: saved(name, value) for name, value in values.items()}

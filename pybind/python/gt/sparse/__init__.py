@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from gt import _absent, _gt, _layouts, _sparse_indices, overrides
 from gt._functions import top
 from gt._gt import Tensor
+from gt.sparse import _gradients
 
 __all__ = ["addmm", "log_softmax", "mm", "softmax", "spdiags", "sum"]
 
@@ -575,6 +576,11 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: An
     return made if layout in (None, _COO) else made.to_sparse(layout=layout)
 
 
+def _empty_like(input: SparseTensor, **_options: Any) -> Tensor:
+    """A sparse tensor of the same shape that names no element."""
+    return _make(input.layout, input._places[:, :0], input._elements.detach()[:0], input.shape, True)
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mm": mm, "spmm": mm, "matmul": _matmul, "mv": _matmul, "__matmul__": _matmul,
     "__rmatmul__": lambda second, first: _matmul(first, second), "addmm": addmm,
@@ -582,5 +588,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "div": _div, "divide": _div, "true_divide": _div, "__truediv__": _div,
     "add": _add, "__add__": _add, "__radd__": _add, "sub": _sub, "subtract": _sub, "__sub__": _sub,
     "sum": _sum, "is_same_size": lambda a, b: tuple(a.shape) == tuple(b.shape),
-    "is_tensor": lambda _: True,
+    "is_tensor": lambda _: True, "zeros_like": _empty_like,
 }  # fmt: skip
+
+_gradients.install()

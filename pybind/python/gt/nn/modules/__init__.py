@@ -29,10 +29,13 @@ from gt.nn import (
     vision,
 )
 from gt.nn._hooks import (
+    register_module_buffer_registration_hook,
     register_module_forward_hook,
     register_module_forward_pre_hook,
     register_module_full_backward_hook,
     register_module_full_backward_pre_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
 )
 from gt.nn._state_dict import _IncompatibleKeys
 from gt.nn.activation import *
