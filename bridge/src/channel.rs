@@ -7,7 +7,7 @@ use crate::tls::fingerprint;
 use gt_protocol::address::Fingerprint;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use rustls::Connection;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -26,6 +26,8 @@ const RECORD_BYTES_MAX: usize = 17 << 10;
 /// The bytes for which a waiting reader is woken, if they come within [`TOGETHER_PATIENCE`].
 const TOGETHER_BYTES_MAX: usize = 128 << 10;
 const TOGETHER_PATIENCE: Duration = Duration::from_millis(10);
+/// The most parts that are given to the system at one time, which takes 1,024.
+const PARTS_MAX: usize = 64;
 
 /// The reason why a connection could not be encrypted.
 #[derive(Debug, thiserror::Error)]
@@ -139,11 +141,19 @@ impl TcpChannel {
 
     /// Sends the bytes of all parts, one after another.
     pub(crate) fn write_all_parts(&self, parts: &[&[u8]]) -> io::Result<()> {
+        self.write_rest_of_parts(parts, 0)
+    }
+
+    /// Sends the bytes of all parts but the first `done`, which [`try_write_parts`](Self::try_write_parts) has sent.
+    pub(crate) fn write_rest_of_parts(&self, parts: &[&[u8]], done: usize) -> io::Result<()> {
         let mut encrypted = lock(&self.sending);
         let Some(tls) = &self.tls else {
             let mut parts: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-            return write_all_vectored(&self.tcp, &mut parts);
+            let mut parts = &mut parts[..];
+            IoSlice::advance_slices(&mut parts, done);
+            return write_all_vectored(&self.tcp, parts);
         };
+        debug_assert_eq!(done, 0, "a part of a record cannot be sent");
         encrypted.clear();
         for piece in parts.iter().flat_map(|part| part.chunks(ENCRYPT_BYTES_MAX)) {
             let mut tls = lock(tls);
@@ -158,6 +168,31 @@ impl TcpChannel {
             }
         }
         (&*self.tcp).write_all(&encrypted)
+    }
+
+    /// Sends as many bytes of all parts as the system takes without waiting, from the first `done` of them on, and adds
+    /// their number to `done`. The connection is not encrypted, and no other thread sends before they are sent whole.
+    pub(crate) fn try_write_parts(&self, parts: &[&[u8]], done: &mut usize) -> io::Result<()> {
+        debug_assert!(!self.is_encrypted(), "a part of a record cannot be sent");
+        loop {
+            let mut before = *done;
+            let rest = parts.iter().filter_map(|part| {
+                let skipped = before.min(part.len());
+                before -= skipped;
+                (skipped < part.len()).then(|| IoSlice::new(&part[skipped..]))
+            });
+            let slices: Vec<IoSlice<'_>> = rest.take(PARTS_MAX).collect();
+            if slices.is_empty() {
+                return Ok(());
+            }
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match sendmsg(&*self.tcp, &slices, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(count) => *done += count,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Receives bytes, waiting for at least one. Returns 0 if the peer has closed the connection. Only one thread may

@@ -15,20 +15,26 @@
 //! writes it itself if nobody else is writing, and a thread that waits for one looks for it itself for a while
 //! ([`wait_for`](LastingLink::wait_for)): meanwhile, the reader's thread stays away from the connection.
 //!
+//! Bytes that the network does not take at once are left to the writer's thread, or, of a small loan, to the threads
+//! that look, each of which sends more whenever it finds room: two sides that send to each other take turns, and none
+//! waits for the other to read.
+//!
 //! Many bytes are not copied to be kept: the caller *lends* them, and leaves them as they are until the other side has
 //! acknowledged them, which it does as soon as the last has come. They are no frame, so that their receiver can have
 //! each part read to where it belongs.
 
 use crate::channel::TcpChannel;
-use crate::frame::{DATA_BYTES_MAX, DataHead, Frame, push_data_header, push_slots, slots_in};
+use crate::frame::{DATA_BYTES_MAX, DataHead, Frame, push_slots, slots_in};
 use crate::frame_assembly::{FrameAssembly, LENGTH_BYTES, LENT_BYTES_MAX, LENT_HEAD_BYTES, LINK_FRAME_BYTES_MAX};
+use crate::link_write::{LinkWrite, WriteRoom, slot};
 use crate::machine_port::MachineConnection;
 use crate::stream::{FramePart, Incoming, StreamError};
-use crate::unacknowledged::{StreamPiece, Unacknowledged};
+use crate::unacknowledged::Unacknowledged;
+use gt_shm::Spin;
 use gt_shm::spin::pause;
-use gt_shm::{Slot, Spin};
 use std::net::Shutdown;
-use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -43,11 +49,12 @@ const ACKNOWLEDGE_BYTES: u64 = 1 << 20;
 const UNACKNOWLEDGED_BYTES_MAX: usize = 8 << 20;
 /// The most bytes that are sent at one time, while none are lent; otherwise as many as a frame can have.
 const BLOCK_BYTES_MAX: usize = 64 << 10;
-/// Up to so many bytes are copied together to be sent; more are sent from where they lie.
-const COPIED_BYTES_MAX: usize = 16 << 10;
 /// A frame of up to so many bytes is written by the thread that sends it, if nobody is writing: to wake up the writer
 /// would take longer. A piece of 64 KiB with its headers is one.
 const WRITTEN_AT_ONCE_BYTES_MAX: usize = BLOCK_BYTES_MAX + 64;
+/// A loan of up to so many bytes that is the only one, sent without encryption, is written by the thread that lends it
+/// and by those that look for the answer. Several are on their way where much is sent, whose lender has other work.
+const WRITTEN_BY_LOOKERS_BYTES_MAX: usize = 512 << 10;
 /// The wait between the first attempts to dial or to probe, which doubles up to [`REDIAL_MAX`].
 const REDIAL_MIN: Duration = Duration::from_millis(20);
 const REDIAL_MAX: Duration = Duration::from_secs(1);
@@ -222,6 +229,8 @@ struct Shared {
     lookers: Mutex<Lookers>,
     /// Wakes the reader's thread when nobody looks any more.
     left_alone: Condvar,
+    /// Whether bytes may be left that threads which look shall write.
+    left_to_lookers: AtomicBool,
 }
 
 /// The reading side of a link, which the thread that has its lock reads from.
@@ -260,8 +269,10 @@ struct LinkState {
     told: u64,
     /// Whether the other side waits for an acknowledgement.
     is_asked: bool,
-    /// The position from which on a thread reads bytes to write them; none while nobody writes.
+    /// The position from which on bytes are read to be written; none if nothing is being written.
     writing_from: Option<u64>,
+    /// A write of which the network has taken only a part so far, if no thread is at it.
+    interrupted: Option<LinkWrite>,
     /// The room of the thread that writes next.
     room: WriteRoom,
     /// When the last write began.
@@ -312,6 +323,7 @@ impl LastingLink {
             told: 0,
             is_asked: false,
             writing_from: None,
+            interrupted: None,
             room: WriteRoom::default(),
             spoke: Instant::now(),
             senders: 0,
@@ -339,6 +351,7 @@ impl LastingLink {
             reading: Mutex::new(Some(reading)),
             lookers: Mutex::default(),
             left_alone: Condvar::new(),
+            left_to_lookers: AtomicBool::new(false),
         }));
         let (reader, writer) = (link.clone(), link.clone());
         std::thread::Builder::new().name("gt-link-in".into()).spawn(move || {
@@ -402,7 +415,7 @@ impl LastingLink {
 
     /// Wakes the writer if something was left to it while this thread was writing.
     fn wake_writer(&self, state: &LinkState) {
-        if state.end_position() > state.sent || state.is_asked || state.closing {
+        if state.end_position() > state.sent || state.interrupted.is_some() || state.is_asked || state.closing {
             self.0.changed.notify_all();
         }
     }
@@ -439,11 +452,21 @@ impl LastingLink {
         if let Some(end) = &state.ended {
             return Err(end.clone());
         }
+        let is_alone = state.unacknowledged.lent_pieces == 0;
         // SAFETY: the contract is that of this function: `is_returned` tells that the bytes are acknowledged and nobody
         // writes them to the network, and `take_back` keeps them only while nobody does.
         unsafe { state.unacknowledged.push_lent(head, bytes) };
-        self.0.changed.notify_all();
-        Ok(LentRange { end: state.end_position() })
+        let loan = LentRange { end: state.end_position() };
+        let is_for_lookers = is_alone
+            && bytes.len() <= WRITTEN_BY_LOOKERS_BYTES_MAX
+            && state.connection.as_ref().is_some_and(|connection| !connection.is_encrypted());
+        if is_for_lookers {
+            self.0.left_to_lookers.store(true, Relaxed);
+            self.write_more(state);
+        } else {
+            self.0.changed.notify_all();
+        }
+        Ok(loan)
     }
 
     /// Whether the other side has the bytes of a loan, or the link has ended, and this side reads them no more.
@@ -480,6 +503,9 @@ impl LastingLink {
     ) -> MutexGuard<'_, LinkState> {
         let begun = Instant::now();
         let mut state = self.lock();
+        if !is_done(&state) {
+            self.wake_writer(&state);
+        }
         while !is_done(&state) {
             let left = timeout.saturating_sub(begun.elapsed());
             if left.is_zero() {
@@ -594,6 +620,9 @@ impl LastingLink {
                 let _ = connection.write_all(&out);
             }
             let _ = connection.shutdown(Shutdown::Both);
+        }
+        if state.interrupted.take().is_some() {
+            state.writing_from = None;
         }
         state.attached = None;
         self.wake_all();
@@ -768,7 +797,7 @@ impl LastingLink {
         sleep: impl FnOnce(),
     ) {
         if is_done() {
-            return;
+            return links.for_each(LastingLink::leave_to_writer);
         }
         let mut links: Vec<(&LastingLink, Option<MutexGuard<'a, _>>)> = links.map(|link| (link, None)).collect();
         if links.is_empty() {
@@ -784,6 +813,7 @@ impl LastingLink {
                 if let Some(reading) = reading.as_mut().and_then(|reading| reading.as_mut()) {
                     any |= link.look_once(reading);
                 }
+                any |= link.0.left_to_lookers.load(Relaxed) && link.write_more(link.lock());
             }
             if is_done() {
                 break true;
@@ -806,6 +836,7 @@ impl LastingLink {
         for (link, reading) in &mut links {
             drop(reading.take());
             link.leave_alone(usize::from(!found));
+            link.leave_to_writer();
         }
         if !found {
             sleep();
@@ -839,6 +870,39 @@ impl LastingLink {
             Ok(_) => {}
         }
         true
+    }
+
+    /// Writes as much of what is left as the network takes without waiting. Returns whether it has taken anything.
+    fn write_more<'a>(&'a self, mut state: MutexGuard<'a, LinkState>) -> bool {
+        let mut any = false;
+        loop {
+            let write = match state.interrupted.take() {
+                Some(write) => write,
+                None => {
+                    let present = state.connection.clone().filter(|_| state.writing_from.is_none());
+                    let is_left = state.end_position() > state.sent;
+                    let Some(connection) = present.filter(|connection| is_left && !connection.is_encrypted()) else {
+                        // Another thread is at it, or nothing is left.
+                        self.0.left_to_lookers.store(false, Relaxed);
+                        return any;
+                    };
+                    self.begin_write(&mut state, &connection, DATA_BYTES_MAX, false)
+                }
+            };
+            let before = write.done();
+            state = self.go_on(state, write, false);
+            match &state.interrupted {
+                Some(write) => return any || write.done() > before,
+                None => any = true,
+            }
+        }
+    }
+
+    /// Leaves to the writer's thread what lookers have not written.
+    fn leave_to_writer(&self) {
+        if self.0.left_to_lookers.load(Relaxed) {
+            self.wake_writer(&self.lock());
+        }
     }
 
     /// Ends a look. The reader's thread goes on: soon, or at once if threads sleep until it has read something, this
@@ -957,6 +1021,10 @@ impl LastingLink {
     fn write(&self) {
         let mut state = self.lock();
         while state.ended.is_none() {
+            if let Some(write) = state.interrupted.take() {
+                state = self.go_on(state, write, true);
+                continue;
+            }
             let present = state.connection.clone().filter(|_| state.writing_from.is_none());
             let Some(connection) = present else {
                 state = self.wait(state, BEAT_EVERY);
@@ -984,51 +1052,63 @@ impl LastingLink {
         bytes_max: usize,
         is_farewell: bool,
     ) -> MutexGuard<'a, LinkState> {
-        let WriteRoom { mut out, mut slices } = std::mem::take(&mut state.room);
-        out.clear();
-        push_slots(&mut out, &[slot(ACKNOWLEDGEMENT, state.received)]);
+        let write = self.begin_write(&mut state, connection, bytes_max, is_farewell);
+        self.go_on(state, write, true)
+    }
+
+    /// Takes what [`write_block`](Self::write_block) sends.
+    fn begin_write(
+        &self,
+        state: &mut LinkState,
+        connection: &Arc<TcpChannel>,
+        bytes_max: usize,
+        is_farewell: bool,
+    ) -> LinkWrite {
+        let mut write = LinkWrite::new(connection, std::mem::take(&mut state.room));
+        write.push_slot(ACKNOWLEDGEMENT, state.received);
         (state.told, state.is_asked) = (state.received, false);
         let position = state.sent;
-        let count = state.unacknowledged.take(bytes_max, &mut slices);
         (state.writing_from, state.spoke) = (Some(position), Instant::now());
-        state.sent += count as u64;
-        if count > 0 {
-            push_data_header(&mut out, 0, position, count);
-        }
-        if count <= COPIED_BYTES_MAX {
-            slices.drain(..).for_each(|(piece, range)| out.extend_from_slice(&piece.bytes()[range]));
-        }
-        drop(state);
+        state.sent += write.push_data(position, &mut state.unacknowledged, bytes_max) as u64;
         if is_farewell {
-            push_slots(&mut out, &[slot(FAREWELL, 0)]);
+            write.push_slot(FAREWELL, 0);
+            write.is_last = true;
         }
-        let parts: Vec<&[u8]> = std::iter::once(&out[..])
-            .chain(slices.iter().map(|(piece, range)| &piece.bytes()[range.clone()]))
-            .collect();
-        let written = connection.write_all_parts(&parts);
-        slices.clear();
+        write
+    }
+
+    /// Goes on with a write: to its end if this thread `waits` for room, otherwise as far as the network takes it now.
+    /// What is left is then [interrupted](LinkState::interrupted).
+    fn go_on<'a>(
+        &'a self,
+        state: MutexGuard<'a, LinkState>,
+        mut write: LinkWrite,
+        waits: bool,
+    ) -> MutexGuard<'a, LinkState> {
+        drop(state);
+        let written = write.go_on(waits);
         let mut state = self.lock();
-        (state.writing_from, state.room) = (None, WriteRoom { out, slices });
+        if matches!(written, Ok(false)) && state.ended.is_none() {
+            state.interrupted = Some(write);
+            self.0.left_to_lookers.store(true, Relaxed);
+            return state;
+        }
+        let (connection, is_last, room) = write.finish();
+        (state.writing_from, state.room) = (None, room);
         self.wake_lenders(&state);
         if written.is_err() {
             // The reader notices, and takes the next connection.
             let _ = connection.shutdown(Shutdown::Both);
-            if state.connection.as_ref().is_some_and(|present| Arc::ptr_eq(present, connection)) {
+            if state.connection.as_ref().is_some_and(|present| Arc::ptr_eq(present, &connection)) {
                 state.connection = None;
             }
-        } else if is_farewell {
-            state.ended.get_or_insert(LinkEnd::ClosedHere);
+        } else if is_last && state.ended.is_none() {
+            state.ended = Some(LinkEnd::ClosedHere);
             self.wake_all();
             let _ = connection.shutdown(Shutdown::Write);
         }
         state
     }
-}
-
-fn slot(kind: u64, position: u64) -> Slot {
-    let mut slot = Slot::default();
-    (slot[0], slot[1]) = (kind, position);
-    slot
 }
 
 /// Why nothing more comes over a connection.
@@ -1048,13 +1128,6 @@ fn broke(error: StreamError) -> Result<Broke, LinkEnd> {
         StreamError::Ended | StreamError::Io(_) => Ok(Broke::Itself(error.to_string())),
         error => Err(LinkEnd::Broken(error.to_string())),
     }
-}
-
-/// The room in which a thread collects the bytes that it writes, kept from one write to the next.
-#[derive(Default)]
-struct WriteRoom {
-    out: Vec<u8>,
-    slices: Vec<(StreamPiece, Range<usize>)>,
 }
 
 #[cfg(test)]
@@ -1262,36 +1335,8 @@ mod tests {
     fn lent_bytes_arrive_once_and_in_order_with_frames_however_often_the_connection_breaks() {
         const LOANS: u64 = 40;
         let folder = Folder::new("lent");
-        let [one, other] = ["one", "other"].map(|name| Certificate::own(&folder.0.join(name)).unwrap());
         for plain in [false, true] {
-            let port = MachinePort::bind("127.0.0.1:0".parse().unwrap(), &one).unwrap();
-            let (address, expected) = (port.address(), one.fingerprint());
-            let (complete, came) = channel();
-            let taker = LentTaker { bytes: Vec::new(), whole: 0, complete };
-            let options = || LinkOptions { name: "the other".into(), grace: GRACE };
-            let role = LinkRole::Awaits(Box::new(|| None));
-            let takes = LastingLink::start(options(), role, None, taker, |_| ()).unwrap();
-            let link = takes.clone();
-            port.start(move |connection, received: u64| {
-                // The other side sees how this ends.
-                let _ = link.attach(connection, received, |connection, received| {
-                    connection.reply(&received)?;
-                    if plain { connection.end_encryption() } else { Ok(()) }
-                });
-            })
-            .unwrap();
-            let own = other.clone();
-            let dials = move |received: u64| {
-                let to = ("127.0.0.1", address.port());
-                let (mut connection, received) = dial::<_, u64>(to, expected, &own, &received)
-                    .map_err(|error| DialFailure::Retry(error.to_string()))?;
-                if plain {
-                    connection.end_encryption().map_err(|error| DialFailure::Retry(error.to_string()))?;
-                }
-                Ok((connection, received))
-            };
-            let role = LinkRole::Dials(Box::new(dials));
-            let lends = LastingLink::start(options(), role, None, |_: &mut Vec<u8>| Ok(()), |_| ()).unwrap();
+            let [(takes, came), (lends, _frames)] = lending_pair(&folder, plain);
             let bytes = |number: u64| -> Vec<u8> {
                 let length = 1 + number * 300_007 % 2_000_003;
                 (0..length).map(|i| (i * 31 + number) as u8).collect()
@@ -1330,9 +1375,89 @@ mod tests {
             let loan = unsafe { lends.lend(&[0; LENT_HEAD_BYTES], &raw const *lent) };
             lends.end(LinkEnd::ClosedHere);
             if let Ok(loan) = loan {
-                assert!(lends.settle(loan, Duration::ZERO));
+                assert!(lends.settle(loan, GRACE));
             }
         }
+    }
+
+    /// Two sides that take lent bytes; the first awaits connections, the second dials. They are `plain`, without
+    /// encryption, or not.
+    fn lending_pair(folder: &Folder, plain: bool) -> [(LastingLink, Receiver<Vec<u8>>); 2] {
+        let [one, other] = ["one", "other"].map(|name| Certificate::own(&folder.0.join(name)).unwrap());
+        let port = MachinePort::bind("127.0.0.1:0".parse().unwrap(), &one).unwrap();
+        let (address, expected) = (port.address(), one.fingerprint());
+        let side = |role: LinkRole| {
+            let (complete, came) = channel();
+            let options = LinkOptions { name: "the other".into(), grace: GRACE };
+            let taker = LentTaker { bytes: Vec::new(), whole: 0, complete };
+            (LastingLink::start(options, role, None, taker, |_| ()).unwrap(), came)
+        };
+        let awaits = side(LinkRole::Awaits(Box::new(|| None)));
+        let link = awaits.0.clone();
+        port.start(move |connection, received: u64| {
+            // The other side sees how this ends.
+            let _ = link.attach(connection, received, |connection, received| {
+                connection.reply(&received)?;
+                if plain { connection.end_encryption() } else { Ok(()) }
+            });
+        })
+        .unwrap();
+        let dials = side(LinkRole::Dials(Box::new(move |received| {
+            let retry = |error: &dyn std::fmt::Display| DialFailure::Retry(error.to_string());
+            let dialled = dial::<_, u64>(("127.0.0.1", address.port()), expected, &other, &received);
+            let (mut connection, received) = dialled.map_err(|error| retry(&error))?;
+            if plain {
+                connection.end_encryption().map_err(|error| retry(&error))?;
+            }
+            Ok((connection, received))
+        })));
+        [awaits, dials]
+    }
+
+    #[test]
+    fn sides_that_lend_to_each_other_write_and_read_by_turns_and_lose_nothing_when_a_connection_breaks() {
+        const LOANS: u8 = 60;
+        let folder = Folder::new("by-turns");
+        let sides = lending_pair(&folder, true);
+        let links = [&sides[0].0, &sides[1].0].map(LastingLink::clone);
+        std::thread::scope(|scope| {
+            for (number, (_, came)) in sides.into_iter().enumerate() {
+                let link = &links[number];
+                scope.spawn(move || {
+                    // More than a connection takes at once, whose other side does not read yet.
+                    let mut lent = vec![0; WRITTEN_BY_LOOKERS_BYTES_MAX];
+                    let mut head = [0; LENT_HEAD_BYTES];
+                    head[..8].copy_from_slice(&(lent.len() as u64).to_le_bytes());
+                    let mut spin = Spin::new(Duration::from_millis(1), 4);
+                    for loan in 0..LOANS {
+                        lent.fill(2 * loan + number as u8);
+                        // SAFETY: the bytes live, and are not written, until the loan is settled below.
+                        let lent = unsafe { link.lend(&head, &raw const *lent) }.unwrap();
+                        let arrived = std::cell::RefCell::new(None);
+                        let has_come = || {
+                            arrived.borrow().is_some()
+                                || came.try_recv().is_ok_and(|whole| {
+                                    *arrived.borrow_mut() = Some(whole);
+                                    true
+                                })
+                        };
+                        let mut slept = None;
+                        let sleep = || slept = came.recv_timeout(GRACE).ok();
+                        LastingLink::wait_for([link].into_iter(), &mut spin, has_come, sleep);
+                        let whole = slept.or(arrived.into_inner()).expect("the other side's loan came");
+                        let theirs = 2 * loan + 1 - number as u8;
+                        assert!(whole[LENT_HEAD_BYTES..].iter().all(|byte| *byte == theirs), "loan {loan}");
+                        if loan % 20 == 19 && number == 0 {
+                            link.break_connection();
+                        }
+                        assert!(link.settle(lent, GRACE));
+                    }
+                });
+            }
+        });
+        let counts = links.map(|link| link.counts());
+        assert!(counts[0].resumed > 0, "{counts:?}");
+        assert_eq!(counts[0].sent_bytes, counts[1].received_bytes);
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub mod frame_assembly;
 pub mod handshake;
 pub mod lasting_link;
 pub mod link_frame;
+mod link_write;
 pub mod machine_port;
 pub mod peer;
 pub mod pending_handshakes;
