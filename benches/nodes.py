@@ -277,6 +277,10 @@ def _group_rows(insecure_network: str, how: str) -> Iterator[Row]:
                 if by_mpi:
                     contenders["Open MPI"] = lambda question=question: ask(by_mpi, question)
                 what = f"all-reduce of {_kib(size)}, {ranks} nodes, {how}; PyTorch: Gloo"
+                if ranks == 2:
+                    bare = f"bare_{question}"
+                    contenders["bare"] = lambda bare=bare: ask(ours, bare)
+                    what += "; bare: sockets"
                 targets = (Target(ALL_REDUCE, "PyTorch"), Target(ALL_REDUCE, "Open MPI"))
                 yield Row(what, contenders, targets, rounds=5)
             if ranks == 2:

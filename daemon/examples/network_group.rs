@@ -3,7 +3,8 @@
 //! Its argument is a folder for its certificate; `on` or `ucx` may follow, so that bytes travel unencrypted by TCP or
 //! by UCX. It prints its endpoint, reads its rank in the group, and joins. Each further line is a measurement in which
 //! all ranks take part, and is answered with seconds: `all_reduce BYTES CALLS`; `message BYTES CALLS`, from rank 0 to
-//! rank 1; `sockets BYTES CALLS`, the same over a plain blocking connection.
+//! rank 1; `sockets BYTES CALLS`, the same over a plain blocking connection; `bare_all_reduce BYTES CALLS`, the least that
+//! ranks 0 and 1 can do over one: each polls it, sends its half, adds to its own what comes, and exchanges the sums.
 
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
@@ -13,7 +14,7 @@ use gt_protocol::InsecureNetwork;
 use gtd::nodes::data_port::DataPort;
 use gtd::nodes::endpoint::{DataSetup, Endpoint, NetworkRank};
 use std::error::Error;
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,62 @@ fn plain_connection(group: &mut dyn Communicator) -> Result<Option<TcpStream>, B
     Ok(Some(stream))
 }
 
+/// Up to so many bytes are exchanged whole, in one step instead of two.
+const ONE_STEP_BYTES_MAX: usize = 64 << 10;
+
+/// Sends and receives at the same time, and calls `came` with what has been received so far.
+fn exchange(
+    mut stream: &TcpStream,
+    mut send: &[u8],
+    receive: &mut [u8],
+    mut came: impl FnMut(&[u8]),
+) -> std::io::Result<()> {
+    let mut received = 0;
+    let some = |outcome: std::io::Result<usize>| match outcome {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+        outcome => outcome,
+    };
+    while !send.is_empty() || received < receive.len() {
+        if !send.is_empty() {
+            send = &send[some(stream.write(send))?..];
+        }
+        if received < receive.len() {
+            let count = some(stream.read(&mut receive[received..]))?;
+            received += count;
+            if count > 0 {
+                came(&receive[..received]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Adds the numbers of `from` to those of `to`.
+fn add(to: &mut [u8], from: &[u8]) {
+    for (to, from) in to.as_chunks_mut().0.iter_mut().zip(from.as_chunks().0) {
+        *to = (f32::from_ne_bytes(*to) + f32::from_ne_bytes(*from)).to_ne_bytes();
+    }
+}
+
+/// An all-reduce of two ranks over a connection that does not block.
+fn bare_all_reduce(stream: &TcpStream, rank: usize, buffer: &mut [u8], room: &mut Vec<u8>) -> std::io::Result<()> {
+    room.resize(buffer.len(), 0);
+    if buffer.len() <= ONE_STEP_BYTES_MAX {
+        exchange(stream, buffer, room, |_| ())?;
+        add(buffer, room);
+        return Ok(());
+    }
+    let (low, high) = buffer.split_at_mut(buffer.len() / 8 * 4);
+    let (own, theirs) = if rank == 0 { (low, high) } else { (high, low) };
+    let mut added = 0;
+    exchange(stream, theirs, &mut room[..own.len()], |came| {
+        let whole = came.len() / 4 * 4;
+        add(&mut own[added..whole], &came[added..whole]);
+        added = whole;
+    })?;
+    exchange(stream, own, theirs, |_| ())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("usage: network_group FOLDER [off|on|ucx]")?;
     let bind = "127.0.0.1".parse()?;
@@ -54,7 +111,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rank: NetworkRank = serde_json::from_str(&lines.next().ok_or("no rank")??)?;
     let mut group = port.join(&rank, PATIENCE)?;
     let mut plain = plain_connection(&mut group)?;
-    let mut buffer = Vec::new();
+    let (mut buffer, mut room) = (Vec::new(), Vec::new());
     for line in lines {
         let line = line?;
         let mut words = line.split(' ');
@@ -94,7 +151,14 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
                 stream.write_all(&[0])?;
             }
-            ("message" | "sockets", ..) => {}
+            ("bare_all_reduce", rank, Some(stream)) => {
+                stream.set_nonblocking(true)?;
+                for _ in 0..calls {
+                    bare_all_reduce(stream, rank, &mut buffer, &mut room)?;
+                }
+                stream.set_nonblocking(false)?;
+            }
+            ("message" | "sockets" | "bare_all_reduce", ..) => {}
             _ => return Err(format!("`{what}` is no measurement").into()),
         }
         println!("{}", begun.elapsed().as_secs_f64() / calls as f64);

@@ -634,7 +634,7 @@ impl CpuBackend {
     /// times the lanes per second; none if these are not such.
     fn exact_product(&mut self, a: &CpuTensor, b: &CpuTensor, out: &Meta) -> Result<Option<CpuTensor>> {
         let is_large = |t: &CpuTensor| t.meta.shape.dims().iter().rev().take(2).all(|size| *size >= EXACT_SIDE_MIN);
-        if !matches!(out.dtype, DType::I32 | DType::I64) || !(is_large(a) && is_large(b)) {
+        if !(matches!(out.dtype, DType::I32 | DType::I64) && is_large(a) && is_large(b)) {
             return Ok(None);
         }
         let (a, b) = (self.contiguous(a)?, self.contiguous(b)?);
