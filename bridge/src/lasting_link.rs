@@ -1077,8 +1077,8 @@ impl LastingLink {
         write
     }
 
-    /// Goes on with a write: to its end if this thread `waits` for room, otherwise as far as the network takes it now.
-    /// What is left is then [interrupted](LinkState::interrupted).
+    /// Goes on with a write: to its end if this thread `waits` for room, otherwise as far as the network takes it now,
+    /// and it is then [interrupted](LinkState::interrupted).
     fn go_on<'a>(
         &'a self,
         state: MutexGuard<'a, LinkState>,
