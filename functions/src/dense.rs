@@ -2,9 +2,13 @@
 //!
 //! Matrices are in column-major order, as LAPACK has them. faer computes, in the calling thread. Loops after Golub and
 //! Van Loan, "Matrix Computations" (4th edition), take its place for small matrices, for which faer's workspace and
-//! choice of instructions take longer than the arithmetic, and for singular ones, for which callers need LAPACK's
-//! packed forms and its `info`.
+//! choice of instructions take longer than the arithmetic, and for singular complex ones, for which callers need
+//! LAPACK's packed forms and its `info`. Larger real matrices are decomposed by `elimination.rs` and `reflections.rs`,
+//! in panels of columns: faer divides the columns down to single ones, and calls its product of matrices for each pair.
 
+use crate::elimination::decompose_lu;
+use crate::reflections::decompose_qr;
+use crate::registers::VectorElement;
 use faer::diag::DiagMut;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt::factor as llt;
@@ -13,8 +17,8 @@ use faer::linalg::qr::no_pivoting::factor as qr_factor;
 use faer::linalg::{householder, matmul, svd as faer_svd, triangular_inverse, triangular_solve};
 use faer::perm::PermRef;
 use faer::reborrow::ReborrowMut;
+use faer::traits::ComplexField;
 use faer::traits::ext::ComplexFieldExt;
-use faer::traits::{ComplexField, RealField};
 use faer::{Accum, Conj, MatMut, MatRef, Par, Spec, c64};
 use gt_ops::DType;
 use std::ops::{Add, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
@@ -27,9 +31,13 @@ const ELIMINATED_MAX: usize = 24;
 const SUBSTITUTED_MAX: usize = 48;
 /// The order of the bidiagonal problems that faer no longer divides.
 const UNDIVIDED_MAX: usize = 32;
-/// Householder reflections of matrices with at most this many rows or columns are applied one by one, of larger ones in
-/// blocks of this many.
-const REFLECTIONS: usize = 32;
+/// Householder reflections of matrices with at most this many rows or columns are applied one by one.
+const SINGLE_REFLECTIONS_MAX: usize = 32;
+/// The number of reflections that are applied together: by faer, and by the loops of `reflections.rs`.
+const FAER_REFLECTIONS: usize = 32;
+const REAL_REFLECTIONS: usize = 16;
+/// A sum of squares of this size has no error from overflow, for f32 too.
+const SQUARES_MAX: f64 = 1e30;
 
 /// An element of a matrix on the host: f32, f64 or c64.
 pub(crate) trait MatrixElement:
@@ -58,10 +66,18 @@ pub(crate) trait MatrixElement:
     fn to_bytes(self) -> Self::Bytes;
     /// The number as a complex one.
     fn to_c64(self) -> c64;
+    /// [`decompose_qr`] for real elements. Returns false, and does nothing, for others.
+    fn decompose_real_qr(_a: &mut [Self], _rows: usize, _factors: MatMut<'_, Self>) -> bool {
+        false
+    }
+    /// As [`MatrixElement::decompose_real_qr`], for [`decompose_lu`].
+    fn decompose_real_lu(_a: MatMut<'_, Self>, _exchanges: &mut [usize]) -> bool {
+        false
+    }
 }
 
 /// A real element, f32 or f64.
-pub(crate) trait RealElement: MatrixElement + RealField {
+pub(crate) trait RealElement: MatrixElement + VectorElement {
     /// The number in double precision.
     fn to_f64(self) -> f64;
 }
@@ -86,6 +102,14 @@ macro_rules! real {
             }
             fn to_c64(self) -> c64 {
                 c64::new(self.to_f64(), 0.0)
+            }
+            fn decompose_real_qr(a: &mut [$t], rows: usize, factors: MatMut<'_, $t>) -> bool {
+                decompose_qr(a, rows, factors);
+                true
+            }
+            fn decompose_real_lu(a: MatMut<'_, $t>, exchanges: &mut [usize]) -> bool {
+                decompose_lu(a, exchanges);
+                true
             }
         }
         impl RealElement for $t {
@@ -145,6 +169,11 @@ fn transpose<A: Copy, B>(from: &[A], to: &mut [B], rows: usize, convert: impl Fn
             }
         }
     }
+}
+
+/// Whether a condition holds for all elements. Several are looked at together, by the registers of the machine.
+pub(crate) fn holds_for_all<T: Copy>(all: &[T], condition: impl Fn(T) -> bool) -> bool {
+    all.chunks(64).all(|chunk| chunk.iter().fold(true, |holds, x| holds & condition(*x)))
 }
 
 /// Matrices of one size, each in column-major order.
@@ -245,7 +274,7 @@ impl<T: MatrixElement> HostMatrices<T> {
     }
 
     fn is_finite(&self) -> bool {
-        self.elements.iter().all(|x| x.is_finite())
+        holds_for_all(&self.elements, |x| x.is_finite())
     }
 }
 
@@ -408,6 +437,9 @@ impl<T: MatrixElement> PackedLu<T> {
             let exchanges = &mut exchanges[i * count..][..count];
             if count <= LOOPS_MAX || rows.max(columns) <= ELIMINATED_MAX {
                 eliminate(packed.one_mut(i), rows, exchanges);
+                continue;
+            }
+            if T::decompose_real_lu(packed.view_mut(i), exchanges) {
                 continue;
             }
             let original = packed.one(i).to_vec();
@@ -611,7 +643,7 @@ fn reflect_columns<T: MatrixElement>(v: &[T], scale: T, columns: &mut [T], rows:
 /// reciprocals of tau. Returns false, and changes nothing, for elements whose squares would be too large or too small.
 fn reflect<T: MatrixElement>(a: &mut [T], rows: usize, scales: &mut [T]) -> bool {
     // Sums of squares in this range have no error from overflow or underflow, for f32 too.
-    const SQUARES: std::ops::Range<f64> = 1e-20..1e30;
+    const SQUARES: std::ops::Range<f64> = 1e-20..SQUARES_MAX;
     let largest = a.iter().map(|x| x.to_c64().re.abs()).fold(0.0, f64::max);
     let smallest = a.chunks_exact(rows).map(|column| dot(column, column).to_c64().re).fold(f64::INFINITY, f64::min);
     if largest != 0.0 && !(SQUARES.contains(&(largest * largest * rows as f64)) && SQUARES.contains(&smallest)) {
@@ -646,6 +678,12 @@ fn reflect<T: MatrixElement>(a: &mut [T], rows: usize, scales: &mut [T]) -> bool
     true
 }
 
+/// Whether no sum of squares of a column is too large.
+fn has_finite_squares<T: MatrixElement>(all: &HostMatrices<T>) -> bool {
+    let limit = T::Real::from_f64_impl((SQUARES_MAX / all.rows.max(1) as f64).sqrt());
+    holds_for_all(&all.elements, |x| x.abs1() < limit)
+}
+
 /// The QR decompositions of matrices by Householder reflections.
 ///
 /// They are packed as LAPACK's `geqrf` does: R on and above the diagonal, below it the vectors of the reflections. The
@@ -660,9 +698,14 @@ impl<T: MatrixElement> PackedQr<T> {
     pub(crate) fn new(mut packed: HostMatrices<T>) -> PackedQr<T> {
         let (rows, columns) = (packed.rows, packed.columns);
         let count = rows.min(columns);
-        let block = if count <= REFLECTIONS { 1 } else { REFLECTIONS };
+        let is_safe = has_finite_squares(&packed);
+        let block = match count {
+            ..=SINGLE_REFLECTIONS_MAX => 1,
+            _ if T::IS_REAL && is_safe => REAL_REFLECTIONS,
+            _ => FAER_REFLECTIONS,
+        };
         let mut blocks = HostMatrices::zeros(packed.count, block, count);
-        if !packed.is_finite() {
+        if !is_safe && !packed.is_finite() {
             return PackedQr { packed: packed.filled(T::nan()), blocks: blocks.filled(T::nan()) };
         }
         let memory = qr_factor::qr_in_place_scratch::<T>(rows, columns, block, Par::Seq, Spec::default());
@@ -670,6 +713,9 @@ impl<T: MatrixElement> PackedQr<T> {
             for i in 0..packed.count {
                 let is_small = T::IS_REAL && block == 1 && count > 0;
                 if is_small && reflect(packed.one_mut(i), rows, blocks.one_mut(i)) {
+                    continue;
+                }
+                if block == REAL_REFLECTIONS && T::decompose_real_qr(packed.one_mut(i), rows, blocks.view_mut(i)) {
                     continue;
                 }
                 if count > 0 {
@@ -720,6 +766,26 @@ impl<T: MatrixElement> PackedQr<T> {
         });
     }
 
+    /// Multiplies the first columns of an identity matrix by Q of matrix `i`.
+    fn apply_to_unit_vectors(&self, i: usize, mut x: MatMut<'_, T>) {
+        let (rows, block, count, columns) = (self.packed.rows, self.blocks.rows, self.blocks.columns, x.ncols());
+        let memory = householder::apply_block_householder_on_the_left_in_place_scratch::<T>(rows, block, columns);
+        with_memory(memory, |memory| {
+            for first in (0..count.min(columns)).step_by(block).rev() {
+                let width = block.min(count - first);
+                // The reflections leave the unit vectors before column `first` as they are.
+                householder::apply_block_householder_on_the_left_in_place_with_conj(
+                    self.packed.view(i).submatrix(first, first, rows - first, width),
+                    self.blocks.view(i).submatrix(0, first, width, width),
+                    Conj::No,
+                    x.rb_mut().submatrix_mut(first, first, rows - first, columns - first),
+                    Par::Seq,
+                    memory,
+                );
+            }
+        });
+    }
+
     /// The first columns of Q.
     fn orthonormal(&self, columns: usize) -> HostMatrices<T> {
         let rows = self.packed.rows;
@@ -734,7 +800,7 @@ impl<T: MatrixElement> PackedQr<T> {
                     reflect_columns(v, *scale, &mut q.one_mut(i)[from..], rows, k);
                 }
             } else {
-                self.apply(i, false, q.view_mut(i));
+                self.apply_to_unit_vectors(i, q.view_mut(i));
             }
         }
         q
@@ -1101,7 +1167,7 @@ pub mod tests {
 
     #[test]
     fn faults_are_found() {
-        for size in [3, 20] {
+        for size in [3, 20, 40] {
             let singular =
                 HostMatrices::of(
                     1,
