@@ -26,7 +26,7 @@ use std::ops::{Add, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
 /// Loops decompose matrices with at most this many rows or columns.
 const LOOPS_MAX: usize = 12;
 /// Loops eliminate in matrices with at most this many rows and columns: 16 by 16 takes them half of faer's time.
-const ELIMINATED_MAX: usize = 24;
+pub(crate) const ELIMINATED_MAX: usize = 24;
 /// Loops substitute for a single right-hand side of at most this many rows. For several, faer is faster from 4 rows on.
 const SUBSTITUTED_MAX: usize = 48;
 /// The order of the bidiagonal problems that faer no longer divides.
@@ -202,6 +202,12 @@ impl<T: MatrixElement> HostMatrices<T> {
             transpose(bytes, result.one_mut(i), columns, T::of_bytes);
         }
         result
+    }
+
+    /// The transposes of matrices of the bytes of their elements in row-major order.
+    pub(crate) fn transposes_of_bytes(count: usize, rows: usize, columns: usize, bytes: &[u8]) -> HostMatrices<T> {
+        let elements = T::chunks(bytes).iter().map(|x| T::of_bytes(*x)).collect();
+        HostMatrices { count, rows: columns, columns: rows, elements }
     }
 
     /// The bytes of the elements in row-major order.
@@ -528,6 +534,21 @@ impl<T: MatrixElement> PackedLu<T> {
         }
         substitute(self.packed.one(i), size, Triangle::UnitLower, x);
         substitute(self.packed.one(i), size, Triangle::Upper, x);
+    }
+
+    /// As [`PackedLu::solve`], for the transpose of the matrix.
+    pub(crate) fn solve_transposed(&self, i: usize, x: &mut [T]) {
+        let size = self.packed.rows;
+        if x.is_empty() {
+            return;
+        }
+        let (packed, columns) = (self.packed.view(i).transpose(), x.len() / size);
+        let mut right = MatMut::from_column_major_slice_mut(&mut *x, size, columns);
+        triangular_solve::solve_lower_triangular_in_place(packed, right.rb_mut(), Par::Seq);
+        triangular_solve::solve_unit_upper_triangular_in_place(packed, right, Par::Seq);
+        for column in x.chunks_exact_mut(size) {
+            self.exchanges(i).iter().enumerate().rev().for_each(|(row, other)| column.swap(row, *other));
+        }
     }
 
     /// The inverses of square matrices that have all pivots.
@@ -1089,6 +1110,9 @@ pub mod tests {
                 let mut x = b.clone();
                 (0..2).for_each(|i| lu.solve(i, x.one_mut(i)));
                 assert_close(&product(&a, &x), &b);
+                let mut x = b.clone();
+                (0..2).for_each(|i| lu.solve_transposed(i, x.one_mut(i)));
+                assert_close(&product(&adjoint(&a), &x), &b);
                 let mut x = b.clone();
                 (0..2).for_each(|i| substitute(a.one(i), size, Triangle::Lower, x.one_mut(i)));
                 assert_close(&product(&lower, &x), &b);
