@@ -160,15 +160,25 @@ fn transpose<A: Copy, B>(from: &[A], to: &mut [B], rows: usize, convert: impl Fn
         }
         return;
     }
-    for first_column in (0..columns).step_by(SIDE) {
-        for first_row in (0..rows).step_by(SIDE) {
-            for row in first_row..rows.min(first_row + SIDE) {
-                for column in first_column..columns.min(first_column + SIDE) {
-                    to[row * columns + column] = convert(from[column * rows + row]);
-                }
+    let (whole_columns, whole_rows) = (columns - columns % SIDE, rows - rows % SIDE);
+    for first_column in (0..whole_columns).step_by(SIDE) {
+        for first_row in (0..whole_rows).step_by(SIDE) {
+            let lines: [&[A]; SIDE] = std::array::from_fn(|i| &from[(first_column + i) * rows + first_row..][..SIDE]);
+            for row in 0..SIDE {
+                let to = &mut to[(first_row + row) * columns + first_column..][..SIDE];
+                to.iter_mut().zip(&lines).for_each(|(to, line)| *to = convert(line[row]));
             }
         }
     }
+    let mut edge = |columns_of: std::ops::Range<usize>, rows_of: std::ops::Range<usize>| {
+        for row in rows_of {
+            for column in columns_of.clone() {
+                to[row * columns + column] = convert(from[column * rows + row]);
+            }
+        }
+    };
+    edge(whole_columns..columns, 0..whole_rows);
+    edge(0..columns, whole_rows..rows);
 }
 
 /// Whether a condition holds for all elements. Several are looked at together, by the registers of the machine.
