@@ -28,12 +28,8 @@ impl<T: VectorElement> Reflection<T> {
     #[inline(always)]
     pub(crate) fn of_column<S: Simd>(simd: S, column: &mut [T], first: usize) -> Reflection<T> {
         let from = first / T::lane_count::<S>();
-        let squared = |column: &[T]| {
-            let all = &T::registers::<S>(column).0[from..];
-            dot_of_registers::<T, S>(simd, all, all)
-        };
         let mut head = std::mem::replace(&mut column[first], T::zero());
-        let (mut rest, mut unit) = (squared(column), T::one());
+        let (mut rest, mut unit) = (squared_length(simd, column, from), T::one());
         if rest < T::SQUARES_MIN {
             // The squares of so small numbers have few digits.
             let largest = column[first..].iter().fold(T::zero(), |most, x| if x.abs() > most { x.abs() } else { most });
@@ -44,7 +40,7 @@ impl<T: VectorElement> Reflection<T> {
             unit = if head.abs() > largest { head.abs() } else { largest };
             head /= unit;
             column[first..].iter_mut().for_each(|x| *x /= unit);
-            rest = squared(column);
+            rest = squared_length(simd, column, from);
         }
         let norm = (head * head + rest).sqrt();
         let reflected = if head < T::zero() { norm } else { -norm };
@@ -55,6 +51,13 @@ impl<T: VectorElement> Reflection<T> {
         column[first] = T::one();
         Reflection { reflected: reflected * unit, tau: -pivot / reflected }
     }
+}
+
+/// The sum of the squares of a column from register `from` on. A closure would not be compiled for the instructions `S`.
+#[inline(always)]
+fn squared_length<T: VectorElement, S: Simd>(simd: S, column: &[T], from: usize) -> T {
+    let all = &T::registers::<S>(column).0[from..];
+    dot_of_registers::<T, S>(simd, all, all)
 }
 
 /// The columns of a QR decomposition that are reflected one by one.

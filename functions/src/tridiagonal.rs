@@ -7,7 +7,7 @@
 
 use crate::dense::{HostMatrices, RealElement, with_memory};
 use crate::reflections::Reflection;
-use crate::registers::{dot_of_registers, split_columns};
+use crate::registers::{LANES_MAX, dot_of_registers, split_columns};
 use faer::linalg::evd::tridiag;
 use faer::linalg::qr::no_pivoting::factor::recommended_block_size;
 use faer::traits::ext::ComplexFieldExt;
@@ -105,21 +105,25 @@ struct RankTwo<T> {
 impl<T: RealElement> FullMatrix<T> {
     /// Takes the elements of `lower`, divided by the largest, whose absolute value is returned: no square of them is
     /// infinite.
+    #[inline(always)]
     fn fill(&mut self, lower: &[T], size: usize) -> T {
-        let mut largest = T::zero();
-        for column in 0..size {
-            for x in &lower[column * size + column..(column + 1) * size] {
-                let x = x.abs();
-                largest = if x > largest { x } else { largest };
+        let mut most = [T::zero(); LANES_MAX];
+        for (column, elements) in lower.chunks_exact(size).enumerate() {
+            for chunk in elements[column..].chunks(LANES_MAX) {
+                for (most, x) in most.iter_mut().zip(chunk) {
+                    let x = x.abs();
+                    *most = if x > *most { x } else { *most };
+                }
             }
         }
+        let largest = most.iter().fold(T::zero(), |most, x| if *x > most { *x } else { most });
         let scale = if largest > T::zero() { largest } else { T::one() };
         for column in 0..size {
-            for row in column..size {
-                let x = lower[column * size + row] / scale;
-                self.elements[column * self.column_len + row] = x;
-                self.elements[row * self.column_len + column] = x;
-            }
+            let (known, rest) = self.elements.split_at_mut((column + 1) * self.column_len);
+            let own = &mut known[column * self.column_len..][column..size];
+            own.iter_mut().zip(&lower[column * size + column..]).for_each(|(to, x)| *to = *x / scale);
+            let row = rest.iter_mut().skip(column).step_by(self.column_len);
+            row.zip(&own[1..]).for_each(|(to, x)| *to = *x);
         }
         scale
     }
