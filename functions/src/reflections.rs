@@ -53,7 +53,7 @@ impl<T: VectorElement> Reflection<T> {
     }
 }
 
-/// The sum of the squares of a column from register `from` on. A closure would not be compiled for the instructions `S`.
+/// The sum of the squares of a column from register `from` on. A closure would not be compiled for instructions `S`.
 #[inline(always)]
 fn squared_length<T: VectorElement, S: Simd>(simd: S, column: &[T], from: usize) -> T {
     let all = &T::registers::<S>(column).0[from..];
