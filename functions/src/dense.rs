@@ -2,9 +2,13 @@
 //!
 //! Matrices are in column-major order, as LAPACK has them. faer computes, in the calling thread. Loops after Golub and
 //! Van Loan, "Matrix Computations" (4th edition), take its place for small matrices, for which faer's workspace and
-//! choice of instructions take longer than the arithmetic, and for singular ones, for which callers need LAPACK's
-//! packed forms and its `info`.
+//! choice of instructions take longer than the arithmetic, and for singular complex ones, for which callers need
+//! LAPACK's packed forms and its `info`. Larger real matrices are decomposed by `elimination.rs` and `reflections.rs`,
+//! in panels of columns: faer divides the columns down to single ones, and calls its product of matrices for each pair.
 
+use crate::elimination::decompose_lu;
+use crate::reflections::decompose_qr;
+use crate::registers::VectorElement;
 use faer::diag::DiagMut;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt::factor as llt;
@@ -13,8 +17,8 @@ use faer::linalg::qr::no_pivoting::factor as qr_factor;
 use faer::linalg::{householder, matmul, svd as faer_svd, triangular_inverse, triangular_solve};
 use faer::perm::PermRef;
 use faer::reborrow::ReborrowMut;
+use faer::traits::ComplexField;
 use faer::traits::ext::ComplexFieldExt;
-use faer::traits::{ComplexField, RealField};
 use faer::{Accum, Conj, MatMut, MatRef, Par, Spec, c64};
 use gt_ops::DType;
 use std::ops::{Add, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
@@ -22,14 +26,18 @@ use std::ops::{Add, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
 /// Loops decompose matrices with at most this many rows or columns.
 const LOOPS_MAX: usize = 12;
 /// Loops eliminate in matrices with at most this many rows and columns: 16 by 16 takes them half of faer's time.
-const ELIMINATED_MAX: usize = 24;
+pub(crate) const ELIMINATED_MAX: usize = 24;
 /// Loops substitute for a single right-hand side of at most this many rows. For several, faer is faster from 4 rows on.
 const SUBSTITUTED_MAX: usize = 48;
 /// The order of the bidiagonal problems that faer no longer divides.
 const UNDIVIDED_MAX: usize = 32;
-/// Householder reflections of matrices with at most this many rows or columns are applied one by one, of larger ones in
-/// blocks of this many.
-const REFLECTIONS: usize = 32;
+/// Householder reflections of matrices with at most this many rows or columns are applied one by one.
+const SINGLE_REFLECTIONS_MAX: usize = 32;
+/// The number of reflections that are applied together: by faer, and by the loops of `reflections.rs`.
+const FAER_REFLECTIONS: usize = 32;
+const REAL_REFLECTIONS: usize = 16;
+/// A sum of squares of this size has no error from overflow, for f32 too.
+const SQUARES_MAX: f64 = 1e30;
 
 /// An element of a matrix on the host: f32, f64 or c64.
 pub(crate) trait MatrixElement:
@@ -58,10 +66,18 @@ pub(crate) trait MatrixElement:
     fn to_bytes(self) -> Self::Bytes;
     /// The number as a complex one.
     fn to_c64(self) -> c64;
+    /// [`decompose_qr`] for real elements. Returns false, and does nothing, for others.
+    fn decompose_real_qr(_a: &mut [Self], _rows: usize, _factors: MatMut<'_, Self>) -> bool {
+        false
+    }
+    /// As [`MatrixElement::decompose_real_qr`], for [`decompose_lu`].
+    fn decompose_real_lu(_a: MatMut<'_, Self>, _exchanges: &mut [usize]) -> bool {
+        false
+    }
 }
 
 /// A real element, f32 or f64.
-pub(crate) trait RealElement: MatrixElement + RealField {
+pub(crate) trait RealElement: MatrixElement + VectorElement {
     /// The number in double precision.
     fn to_f64(self) -> f64;
 }
@@ -86,6 +102,14 @@ macro_rules! real {
             }
             fn to_c64(self) -> c64 {
                 c64::new(self.to_f64(), 0.0)
+            }
+            fn decompose_real_qr(a: &mut [$t], rows: usize, factors: MatMut<'_, $t>) -> bool {
+                decompose_qr(a, rows, factors);
+                true
+            }
+            fn decompose_real_lu(a: MatMut<'_, $t>, exchanges: &mut [usize]) -> bool {
+                decompose_lu(a, exchanges);
+                true
             }
         }
         impl RealElement for $t {
@@ -136,15 +160,30 @@ fn transpose<A: Copy, B>(from: &[A], to: &mut [B], rows: usize, convert: impl Fn
         }
         return;
     }
-    for first_column in (0..columns).step_by(SIDE) {
-        for first_row in (0..rows).step_by(SIDE) {
-            for row in first_row..rows.min(first_row + SIDE) {
-                for column in first_column..columns.min(first_column + SIDE) {
-                    to[row * columns + column] = convert(from[column * rows + row]);
-                }
+    let (whole_columns, whole_rows) = (columns - columns % SIDE, rows - rows % SIDE);
+    for first_column in (0..whole_columns).step_by(SIDE) {
+        for first_row in (0..whole_rows).step_by(SIDE) {
+            let lines: [&[A]; SIDE] = std::array::from_fn(|i| &from[(first_column + i) * rows + first_row..][..SIDE]);
+            for row in 0..SIDE {
+                let to = &mut to[(first_row + row) * columns + first_column..][..SIDE];
+                to.iter_mut().zip(&lines).for_each(|(to, line)| *to = convert(line[row]));
             }
         }
     }
+    let mut edge = |columns_of: std::ops::Range<usize>, rows_of: std::ops::Range<usize>| {
+        for row in rows_of {
+            for column in columns_of.clone() {
+                to[row * columns + column] = convert(from[column * rows + row]);
+            }
+        }
+    };
+    edge(whole_columns..columns, 0..whole_rows);
+    edge(0..columns, whole_rows..rows);
+}
+
+/// Whether a condition holds for all elements. Several are looked at together, by the registers of the machine.
+pub(crate) fn holds_for_all<T: Copy>(all: &[T], condition: impl Fn(T) -> bool) -> bool {
+    all.chunks(64).all(|chunk| chunk.iter().fold(true, |holds, x| holds & condition(*x)))
 }
 
 /// Matrices of one size, each in column-major order.
@@ -173,6 +212,12 @@ impl<T: MatrixElement> HostMatrices<T> {
             transpose(bytes, result.one_mut(i), columns, T::of_bytes);
         }
         result
+    }
+
+    /// The transposes of matrices of the bytes of their elements in row-major order.
+    pub(crate) fn transposes_of_bytes(count: usize, rows: usize, columns: usize, bytes: &[u8]) -> HostMatrices<T> {
+        let elements = T::chunks(bytes).iter().map(|x| T::of_bytes(*x)).collect();
+        HostMatrices { count, rows: columns, columns: rows, elements }
     }
 
     /// The bytes of the elements in row-major order.
@@ -245,7 +290,7 @@ impl<T: MatrixElement> HostMatrices<T> {
     }
 
     fn is_finite(&self) -> bool {
-        self.elements.iter().all(|x| x.is_finite())
+        holds_for_all(&self.elements, |x| x.is_finite())
     }
 }
 
@@ -410,6 +455,9 @@ impl<T: MatrixElement> PackedLu<T> {
                 eliminate(packed.one_mut(i), rows, exchanges);
                 continue;
             }
+            if T::decompose_real_lu(packed.view_mut(i), exchanges) {
+                continue;
+            }
             let original = packed.one(i).to_vec();
             let (mut order, mut inverse) = (vec![0usize; rows], vec![0usize; rows]);
             let memory = lu::lu_in_place_scratch::<usize, T>(rows, columns, Par::Seq, Spec::default());
@@ -496,6 +544,21 @@ impl<T: MatrixElement> PackedLu<T> {
         }
         substitute(self.packed.one(i), size, Triangle::UnitLower, x);
         substitute(self.packed.one(i), size, Triangle::Upper, x);
+    }
+
+    /// As [`PackedLu::solve`], for the transpose of the matrix.
+    pub(crate) fn solve_transposed(&self, i: usize, x: &mut [T]) {
+        let size = self.packed.rows;
+        if x.is_empty() {
+            return;
+        }
+        let (packed, columns) = (self.packed.view(i).transpose(), x.len() / size);
+        let mut right = MatMut::from_column_major_slice_mut(&mut *x, size, columns);
+        triangular_solve::solve_lower_triangular_in_place(packed, right.rb_mut(), Par::Seq);
+        triangular_solve::solve_unit_upper_triangular_in_place(packed, right, Par::Seq);
+        for column in x.chunks_exact_mut(size) {
+            self.exchanges(i).iter().enumerate().rev().for_each(|(row, other)| column.swap(row, *other));
+        }
     }
 
     /// The inverses of square matrices that have all pivots.
@@ -611,7 +674,7 @@ fn reflect_columns<T: MatrixElement>(v: &[T], scale: T, columns: &mut [T], rows:
 /// reciprocals of tau. Returns false, and changes nothing, for elements whose squares would be too large or too small.
 fn reflect<T: MatrixElement>(a: &mut [T], rows: usize, scales: &mut [T]) -> bool {
     // Sums of squares in this range have no error from overflow or underflow, for f32 too.
-    const SQUARES: std::ops::Range<f64> = 1e-20..1e30;
+    const SQUARES: std::ops::Range<f64> = 1e-20..SQUARES_MAX;
     let largest = a.iter().map(|x| x.to_c64().re.abs()).fold(0.0, f64::max);
     let smallest = a.chunks_exact(rows).map(|column| dot(column, column).to_c64().re).fold(f64::INFINITY, f64::min);
     if largest != 0.0 && !(SQUARES.contains(&(largest * largest * rows as f64)) && SQUARES.contains(&smallest)) {
@@ -646,6 +709,12 @@ fn reflect<T: MatrixElement>(a: &mut [T], rows: usize, scales: &mut [T]) -> bool
     true
 }
 
+/// Whether no sum of squares of a column is too large.
+fn has_finite_squares<T: MatrixElement>(all: &HostMatrices<T>) -> bool {
+    let limit = T::Real::from_f64_impl((SQUARES_MAX / all.rows.max(1) as f64).sqrt());
+    holds_for_all(&all.elements, |x| x.abs1() < limit)
+}
+
 /// The QR decompositions of matrices by Householder reflections.
 ///
 /// They are packed as LAPACK's `geqrf` does: R on and above the diagonal, below it the vectors of the reflections. The
@@ -660,9 +729,14 @@ impl<T: MatrixElement> PackedQr<T> {
     pub(crate) fn new(mut packed: HostMatrices<T>) -> PackedQr<T> {
         let (rows, columns) = (packed.rows, packed.columns);
         let count = rows.min(columns);
-        let block = if count <= REFLECTIONS { 1 } else { REFLECTIONS };
+        let is_safe = has_finite_squares(&packed);
+        let block = match count {
+            ..=SINGLE_REFLECTIONS_MAX => 1,
+            _ if T::IS_REAL && is_safe => REAL_REFLECTIONS,
+            _ => FAER_REFLECTIONS,
+        };
         let mut blocks = HostMatrices::zeros(packed.count, block, count);
-        if !packed.is_finite() {
+        if !is_safe && !packed.is_finite() {
             return PackedQr { packed: packed.filled(T::nan()), blocks: blocks.filled(T::nan()) };
         }
         let memory = qr_factor::qr_in_place_scratch::<T>(rows, columns, block, Par::Seq, Spec::default());
@@ -670,6 +744,9 @@ impl<T: MatrixElement> PackedQr<T> {
             for i in 0..packed.count {
                 let is_small = T::IS_REAL && block == 1 && count > 0;
                 if is_small && reflect(packed.one_mut(i), rows, blocks.one_mut(i)) {
+                    continue;
+                }
+                if block == REAL_REFLECTIONS && T::decompose_real_qr(packed.one_mut(i), rows, blocks.view_mut(i)) {
                     continue;
                 }
                 if count > 0 {
@@ -720,6 +797,26 @@ impl<T: MatrixElement> PackedQr<T> {
         });
     }
 
+    /// Multiplies the first columns of an identity matrix by Q of matrix `i`.
+    fn apply_to_unit_vectors(&self, i: usize, mut x: MatMut<'_, T>) {
+        let (rows, block, count, columns) = (self.packed.rows, self.blocks.rows, self.blocks.columns, x.ncols());
+        let memory = householder::apply_block_householder_on_the_left_in_place_scratch::<T>(rows, block, columns);
+        with_memory(memory, |memory| {
+            for first in (0..count.min(columns)).step_by(block).rev() {
+                let width = block.min(count - first);
+                // The reflections leave the unit vectors before column `first` as they are.
+                householder::apply_block_householder_on_the_left_in_place_with_conj(
+                    self.packed.view(i).submatrix(first, first, rows - first, width),
+                    self.blocks.view(i).submatrix(0, first, width, width),
+                    Conj::No,
+                    x.rb_mut().submatrix_mut(first, first, rows - first, columns - first),
+                    Par::Seq,
+                    memory,
+                );
+            }
+        });
+    }
+
     /// The first columns of Q.
     fn orthonormal(&self, columns: usize) -> HostMatrices<T> {
         let rows = self.packed.rows;
@@ -734,7 +831,7 @@ impl<T: MatrixElement> PackedQr<T> {
                     reflect_columns(v, *scale, &mut q.one_mut(i)[from..], rows, k);
                 }
             } else {
-                self.apply(i, false, q.view_mut(i));
+                self.apply_to_unit_vectors(i, q.view_mut(i));
             }
         }
         q
@@ -1024,6 +1121,9 @@ pub mod tests {
                 (0..2).for_each(|i| lu.solve(i, x.one_mut(i)));
                 assert_close(&product(&a, &x), &b);
                 let mut x = b.clone();
+                (0..2).for_each(|i| lu.solve_transposed(i, x.one_mut(i)));
+                assert_close(&product(&adjoint(&a), &x), &b);
+                let mut x = b.clone();
                 (0..2).for_each(|i| substitute(a.one(i), size, Triangle::Lower, x.one_mut(i)));
                 assert_close(&product(&lower, &x), &b);
             }
@@ -1101,7 +1201,7 @@ pub mod tests {
 
     #[test]
     fn faults_are_found() {
-        for size in [3, 20] {
+        for size in [3, 20, 40] {
             let singular =
                 HostMatrices::of(
                     1,

@@ -6,7 +6,7 @@
 use crate::common::axes_of;
 use crate::complex_matrices::{adjoint, columns_to_complex, columns_to_real, to_complex, to_real};
 use crate::declaration::functions;
-use crate::dense::{self, HostMatrices, MatrixElement, PackedLu, RealElement, Triangle};
+use crate::dense::{self, ELIMINATED_MAX, HostMatrices, MatrixElement, PackedLu, RealElement, Triangle};
 use crate::masks::{tril, triu};
 use faer::c64;
 use gt_ops::error::{ErrorKind, OpError, Result};
@@ -61,6 +61,14 @@ pub(crate) fn failure(name: &str, reason: &str) -> OpError {
 
 /// The matrices of the last two axes, in the dtype of `T`. Waits for the elements.
 pub(crate) fn matrices<T: MatrixElement>(tensor: Expr<'_>) -> Result<HostMatrices<T>> {
+    matrices_of(tensor, HostMatrices::of_bytes)
+}
+
+/// As [`matrices`], by a constructor of batches of a count, rows and columns.
+fn matrices_of<T: MatrixElement>(
+    tensor: Expr<'_>,
+    constructor: fn(usize, usize, usize, &[u8]) -> HostMatrices<T>,
+) -> Result<HostMatrices<T>> {
     let shape = tensor.shape()?;
     let [batch @ .., rows, columns] = shape.dims() else {
         return Err(OpError::runtime("a batch of matrices needs at least 2 axes"));
@@ -68,7 +76,7 @@ pub(crate) fn matrices<T: MatrixElement>(tensor: Expr<'_>) -> Result<HostMatrice
     let builder = tensor.builder();
     let val = builder.finish(tensor.detach().to(T::DTYPE))?;
     let bytes = builder.with_graph(|g| g.fetch(val))?;
-    Ok(HostMatrices::of_bytes(batch.iter().product(), *rows, *columns, &bytes))
+    Ok(constructor(batch.iter().product(), *rows, *columns, &bytes))
 }
 
 /// Calls a generic function of [`crate::dense::RealElement`] numbers with the type of a real dtype.
@@ -155,6 +163,9 @@ pub(crate) fn broadcast_pairs(batch: &Shape, a: &[usize], b: &[usize]) -> Vec<(u
 enum System {
     /// An LU decomposition.
     General,
+    /// An LU decomposition of the transpose, whose columns are the rows that a tensor has one after the other: so does
+    /// PyTorch.
+    Transposed,
     /// Back substitution: the matrix is an upper triangle.
     Upper,
     /// Forward substitution: the matrix is a lower triangle.
@@ -163,10 +174,13 @@ enum System {
 
 impl System {
     fn name(self) -> &'static str {
-        if self == System::General { "solve" } else { "solve_triangular" }
+        match self {
+            System::General | System::Transposed => "solve",
+            System::Upper | System::Lower => "solve_triangular",
+        }
     }
 
-    /// The solution for each pair of a matrix and right-hand sides; `None` if a matrix is singular.
+    /// The solution for each pair of a matrix, or its transpose, and right-hand sides; `None` if a matrix is singular.
     fn solve<T: MatrixElement>(
         self,
         a: HostMatrices<T>,
@@ -178,12 +192,15 @@ impl System {
         let mut x = HostMatrices { count: pairs.len(), elements, ..*right };
         let parts = pairs.iter().map(|(a, _)| *a).zip(x.elements.chunks_exact_mut((size * right.columns).max(1)));
         let triangle = match self {
-            System::General => {
+            System::General | System::Transposed => {
                 let factors = PackedLu::new(a);
                 if factors.is_singular() {
                     return None;
                 }
-                parts.for_each(|(i, x)| factors.solve(i, x));
+                parts.for_each(|(i, x)| match self {
+                    System::Transposed => factors.solve_transposed(i, x),
+                    _ => factors.solve(i, x),
+                });
                 return Some(x);
             }
             System::Upper => Triangle::Upper,
@@ -215,14 +232,19 @@ fn solution<'g>(g: &'g Builder<'g>, a: Expr<'g>, b: Expr<'g>, system: System) ->
         sizes: &[i64],
         pairs: &[(usize, usize)],
     ) -> Result<Expr<'g>> {
-        let found = system.solve::<T>(matrices(a)?, &matrices(b)?, pairs);
+        let right = matrices(b)?;
+        let found = if system == System::General && right.rows > ELIMINATED_MAX {
+            System::Transposed.solve::<T>(matrices_of(a, HostMatrices::transposes_of_bytes)?, &right, pairs)
+        } else {
+            system.solve::<T>(matrices(a)?, &right, pairs)
+        };
         let found =
             found.ok_or_else(|| failure(system.name(), "The solver failed because the input matrix is singular."))?;
         Ok(upload(a.builder(), sizes, found, T::DTYPE))
     }
     let result = by_dtype!(dtype, solved([a, b], system, &sizes, &pairs))?;
     let rule: GradientRule = match system {
-        System::General => |g, values, grads| solution_gradient(g, values, grads, System::General),
+        System::General | System::Transposed => |g, values, grads| solution_gradient(g, values, grads, System::General),
         // The gradient solves systems with the transpose.
         System::Upper => |g, values, grads| solution_gradient(g, values, grads, System::Lower),
         System::Lower => |g, values, grads| solution_gradient(g, values, grads, System::Upper),

@@ -1,6 +1,6 @@
 //! Eigenvalues and eigenvectors of symmetric matrices.
 //!
-//! faer makes a matrix tridiagonal, or `tridiagonal.rs` does. Eigenvalues alone come by the QL iteration without square
+//! `tridiagonal.rs` makes a matrix tridiagonal. Eigenvalues alone come by the QL iteration without square
 //! roots of Pal, Walker and Kahan (Parlett, "The Symmetric Eigenvalue Problem", 1980, section 8.15), as LAPACK's
 //! `sterf` has it. Eigenvectors of a tridiagonal matrix come by divide and conquer, here. The method is Cuppen's
 //! (1981): a matrix is two of half the size and a correction of rank one, whose eigenvalues are the roots of a secular
@@ -9,15 +9,15 @@
 //! close the eigenvalues are. Roots are computed in double precision, by loops over the terms of the equation that fill
 //! the registers of the machine; faer's take a third of the time that a matrix of order 128 takes.
 
-use crate::dense::{HostMatrices, MatrixElement, RealElement, with_memory};
-use crate::tridiagonal::tridiagonal_elements;
+use crate::dense::{HostMatrices, MatrixElement, RealElement, holds_for_all, with_memory};
+use crate::reflections::{apply_block, triangular_factor};
+use crate::tridiagonal::{TridiagonalForm, tridiagonal};
 use faer::diag::{DiagMut, DiagRef};
-use faer::linalg::evd::{self, tridiag};
-use faer::linalg::qr::no_pivoting::factor::recommended_block_size;
-use faer::linalg::{householder, matmul};
+use faer::linalg::evd;
+use faer::linalg::matmul;
 use faer::reborrow::{Reborrow, ReborrowMut};
 use faer::traits::ext::ComplexFieldExt;
-use faer::{Accum, Conj, MatMut, Par, Spec, c64};
+use faer::{Accum, MatMut, Par, c64};
 use pulp::{Arch, Simd, WithSimd};
 
 /// The most steps to the eigenvalues of a tridiagonal matrix for each of its rows: LAPACK's limit.
@@ -25,11 +25,10 @@ const EIGENVALUE_STEPS_MAX: usize = 30;
 /// The least denominator of merged quotients: where the square of a numerator is too small for its type, the quotient
 /// does not matter beside elements of about 1.
 const QUOTIENTS_MERGED_MIN: f64 = 1e-100;
-/// Matrices of at most this order, which stay in the caches next to the core, are made tridiagonal here if eigenvalues
-/// alone are wanted, in 0.4 to 0.95 of faer's time.
-const REDUCED_HERE_MAX: usize = 200;
+/// The number of reflections that are applied together.
+const REFLECTIONS: usize = 16;
 /// Matrices of at most this order are not divided. QR iteration takes their time.
-const UNDIVIDED_MAX: usize = 32;
+const UNDIVIDED_MAX: usize = 24;
 /// The most steps to a root. Each is taken within an interval that holds the root, and bisection alone would end with
 /// about this many.
 const STEPS_MAX: usize = 100;
@@ -73,7 +72,7 @@ fn self_adjoint_eigen<T: MatrixElement>(a: &HostMatrices<T>, wanted: bool) -> Op
 /// Whether all elements of the lower triangles are finite.
 fn has_finite_triangles<T: MatrixElement>(a: &HostMatrices<T>) -> bool {
     let size = a.rows;
-    let is_finite = |i| (0..size).all(|k| a.one(i)[k * size + k..(k + 1) * size].iter().all(|x| x.is_finite()));
+    let is_finite = |i| (0..size).all(|k| holds_for_all(&a.one(i)[k * size + k..(k + 1) * size], |x| x.is_finite()));
     (0..a.count).all(is_finite)
 }
 
@@ -94,12 +93,7 @@ pub(crate) fn eigen<T: RealElement>(symmetric: &HostMatrices<T>, wanted: bool) -
     }
     if !wanted {
         for (i, values) in values.chunks_exact_mut(size).enumerate() {
-            let (mut diagonal, mut beside) = if size <= REDUCED_HERE_MAX {
-                tridiagonal_elements(symmetric, i)
-            } else {
-                let TridiagonalForm { diagonal, beside, .. } = tridiagonal(symmetric, i);
-                (diagonal, beside)
-            };
+            let TridiagonalForm { mut diagonal, mut beside, .. } = tridiagonal(symmetric, i);
             eigenvalues(&mut diagonal, &mut beside)?;
             values.iter_mut().zip(&diagonal).for_each(|(to, value)| *to = T::from_f64_impl(*value));
         }
@@ -109,34 +103,6 @@ pub(crate) fn eigen<T: RealElement>(symmetric: &HostMatrices<T>, wanted: bool) -
         divided_eigen(symmetric, i, values, vectors.view_mut(i))?;
     }
     Some((values, vectors))
-}
-
-/// A symmetric matrix that reflections have made tridiagonal.
-struct TridiagonalForm<T> {
-    /// The vectors of the reflections, below the diagonal.
-    reduced: HostMatrices<T>,
-    /// The triangular factors of blocks of reflections, as faer has them.
-    blocks: HostMatrices<T>,
-    diagonal: Vec<f64>,
-    /// The elements beside the diagonal.
-    beside: Vec<f64>,
-}
-
-/// Makes matrix `i` tridiagonal.
-fn tridiagonal<T: RealElement>(symmetric: &HostMatrices<T>, i: usize) -> TridiagonalForm<T> {
-    let size = symmetric.rows;
-    let mut reduced = HostMatrices { count: 1, rows: size, columns: size, elements: symmetric.one(i).to_vec() };
-    let mut blocks = HostMatrices::zeros(1, recommended_block_size::<T>(size, size), size - 1);
-    if size > 1 {
-        let request = tridiag::tridiag_in_place_scratch::<T>(size, Par::Seq, Spec::default());
-        with_memory(request, |memory| {
-            let (reduced, blocks) = (reduced.view_mut(0), blocks.view_mut(0));
-            tridiag::tridiag_in_place(reduced, blocks, Par::Seq, memory, Spec::default());
-        });
-    }
-    let diagonal = (0..size).map(|k| reduced.at(0, k, k).to_f64()).collect();
-    let beside = (1..size).map(|k| reduced.at(0, k, k - 1).to_f64()).collect();
-    TridiagonalForm { reduced, blocks, diagonal, beside }
 }
 
 /// Overwrites `diagonal` with the eigenvalues of a symmetric tridiagonal matrix in ascending order. `beside` has the
@@ -226,23 +192,26 @@ fn divided_eigen<T: RealElement>(
     values: &mut [T],
     mut vectors: MatMut<'_, T>,
 ) -> Option<()> {
-    let size = symmetric.rows;
-    let TridiagonalForm { reduced, blocks, mut diagonal, mut beside } = tridiagonal(symmetric, i);
+    let TridiagonalForm { vectors: reflections, taus, mut diagonal, mut beside } = tridiagonal(symmetric, i);
     eigenvectors(&mut diagonal, &mut beside, vectors.rb_mut())?;
     values.iter_mut().zip(&diagonal).for_each(|(to, value)| *to = T::from_f64_impl(*value));
-    let request =
-        householder::apply_block_householder_sequence_on_the_left_in_place_scratch::<T>(size - 1, blocks.rows, size);
-    with_memory(request, |memory| {
-        householder::apply_block_householder_sequence_on_the_left_in_place_with_conj(
-            reduced.view(0).submatrix(1, 0, size - 1, size - 1),
-            blocks.view(0),
-            Conj::No,
-            vectors.subrows_mut(1, size - 1),
-            Par::Seq,
-            memory,
-        );
-    });
+    reflect(&reflections, &taus, vectors);
     Some(())
+}
+
+/// Multiplies a matrix from the left by reflections, whose vectors are columns, each with its first element below the
+/// diagonal.
+fn reflect<T: RealElement>(reflections: &HostMatrices<T>, taus: &[T], mut matrix: MatMut<'_, T>) {
+    let size = matrix.nrows();
+    let mut factor = [T::zero(); REFLECTIONS * REFLECTIONS];
+    let mut work = vec![T::zero(); REFLECTIONS * matrix.ncols()];
+    for first in (0..taus.len()).step_by(REFLECTIONS).rev() {
+        let count = REFLECTIONS.min(taus.len() - first);
+        let v = reflections.view(0).submatrix(first + 1, first, size - first - 1, count);
+        let mut factor = MatMut::from_column_major_slice_mut(&mut factor[..count * count], count, count);
+        triangular_factor(v, &taus[first..][..count], factor.rb_mut());
+        apply_block(v, factor.rb(), false, matrix.rb_mut().subrows_mut(first + 1, size - first - 1), &mut work);
+    }
 }
 
 /// Overwrites `diagonal` with the eigenvalues of a symmetric tridiagonal matrix in ascending order, and `vectors` with
@@ -624,16 +593,7 @@ mod tests {
         for a in samples(T::zero()) {
             check(&product(&a, &adjoint(&a)));
         }
-        for size in [
-            1,
-            2,
-            3,
-            UNDIVIDED_MAX,
-            UNDIVIDED_MAX + 1,
-            2 * UNDIVIDED_MAX + 3,
-            4 * UNDIVIDED_MAX + 5,
-            REDUCED_HERE_MAX + 1,
-        ] {
+        for size in [1, 2, 3, UNDIVIDED_MAX, UNDIVIDED_MAX + 1, 2 * UNDIVIDED_MAX + 3, 4 * UNDIVIDED_MAX + 5, 400] {
             let of = |element: &dyn Fn(usize, usize) -> f64| {
                 check(&HostMatrices::<T>::of(1, size, size, |_, i, j| T::from_f64_impl(element(i.min(j), i.max(j)))));
             };
