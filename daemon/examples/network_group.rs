@@ -4,7 +4,7 @@
 //! by UCX. It prints its endpoint, reads its rank in the group, and joins. Each further line is a measurement in which
 //! all ranks take part, and is answered with seconds: `all_reduce BYTES CALLS`; `message BYTES CALLS`, from rank 0 to
 //! rank 1; `sockets BYTES CALLS`, the same over a plain blocking connection; `bare_all_reduce BYTES CALLS`, the least
-//! that ranks 0 and 1 can do over one: each polls it, sends its half, adds to its own what comes, and exchanges the sums.
+//! that ranks 0 and 1 can do over one: each polls it, sends its half, adds to its own what comes, and sends the sums.
 
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 

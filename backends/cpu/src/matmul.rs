@@ -630,8 +630,8 @@ impl CpuBackend {
         Ok(result)
     }
 
-    /// A product of integers that is exact as one of floats, of which the machine multiplies and adds two to eight times
-    /// as many at once; none if these are not such.
+    /// A product of integers that is exact as one of floats, of which the machine multiplies two to eight times as many
+    /// at once; none if these are not such.
     fn exact_product(&mut self, a: &CpuTensor, b: &CpuTensor, out: &Meta) -> Result<Option<CpuTensor>> {
         let is_large = |t: &CpuTensor| t.meta.shape.dims().iter().rev().take(2).all(|size| *size >= EXACT_SIDE_MIN);
         if !(matches!(out.dtype, DType::I32 | DType::I64) && is_large(a) && is_large(b)) {
