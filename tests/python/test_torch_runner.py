@@ -185,6 +185,73 @@ def test_wrong_usage() -> None:
     assert run("--help").returncode == 0
 
 
+DISTRIBUTED = """
+import os, sys
+import torch, torch.distributed as dist
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+print(sys.argv[1:], *(os.environ[name] for name in names))
+dist.init_process_group("gloo")
+x = torch.ones(2)
+dist.all_reduce(x)
+print(x.tolist(), dist.get_rank(), dist.get_world_size())
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "variables", "notice"),
+    [
+        (["run", "--standalone", "--nproc_per_node=1"], ["--lr", "3"], "127.0.0.1 29500 none", ""),
+        (
+            ["run", "--nnodes=1:4", "--nproc-per-node", "gpu", "--master-port=29501", "--rdzv-id", "job"],
+            [],
+            "127.0.0.1 29501 job",
+            "--nproc-per-node gpu: the script runs once, and its one process uses all devices",
+        ),
+        (["launch", "--use_env"], [], "127.0.0.1 29500 none", ""),
+        (["launch"], ["a"], "127.0.0.1 29500 none", ""),
+    ],
+)
+def test_torchrun_runs_a_script_once(
+    folder: Path, options: list[str], arguments: list[str], variables: str, notice: str
+) -> None:
+    (folder / "distributed.py").write_text(DISTRIBUTED)
+    done = run("-m", f"torch.distributed.{options[0]}", *options[1:], "distributed.py", *arguments, folder=folder)
+    found = [*arguments, "--local-rank=0"] if options == ["launch"] else arguments
+    assert done.stdout.splitlines() == [f"{found} 0 0 1 {variables}", "[1.0, 1.0] 0 1"]
+    assert done.returncode == 3
+    assert notice in done.stderr
+    assert bool(notice) == bool(done.stderr), done.stderr
+
+
+def test_torchrun_runs_modules_and_programs() -> None:
+    done = run("-m", "torch.distributed.run", "-m", "json.tool", "--compact", stdin='{"a": 1}')
+    assert (done.returncode, done.stdout) == (0, '{"a":1}\n')
+    done = run(
+        "-m", "torch.distributed.run", "--no-python", sys.executable, "-c", "import os; print(os.environ['RANK'])"
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("torch.distributed.run --nnodes 2 x.py", "this would be node 0 of 2, but a program on GT is one process"),
+        ("torch.distributed.run --nnodes 2:3 x.py", "start `python -m gt.launch script.py` on each"),
+        ("torch.distributed.run --nproc 2 x.py", "unrecognized arguments: --nproc"),
+        ("torch.distributed.run --no-python -m x", "--no-python and -m exclude each other"),
+        ("torch.distributed.run --no-python ./none", "cannot start ./none: No such file or directory"),
+        ("torch.distributed.run", "the following arguments are required: script"),
+        ("torch.utils.benchmark", "torch.utils.benchmark is a module of PyTorch that GT does not have"),
+    ],
+)
+def test_wrong_options_of_torchrun_and_modules_that_gt_lacks_are_a_sentence(words: str, message: str) -> None:
+    done = run("-m", *words.split())
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (1, 2)
+
+
 def test_pytorch_is_not_replaced_under_a_program_that_has_it(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("")
     done = run("-c", "", folder=tmp_path)

@@ -76,6 +76,11 @@ class _Finder(MetaPathFinder):
         return ModuleSpec(fullname, _Loader(place), is_package=is_package)
 
 
+def is_stand_in(spec: ModuleSpec) -> bool:
+    """Whether a module is one of PyTorch's that GT does not have, which imports but has nothing to run."""
+    return isinstance(spec.loader, _StandInLoader)
+
+
 def _install_in_children() -> None:
     """Makes every process that `multiprocessing` starts install this as well."""
     plain = spawn.get_command_line

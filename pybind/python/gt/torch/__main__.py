@@ -74,8 +74,14 @@ def main(args: list[str]) -> int:
             found = None
         if found is None:
             return _fail(f"{sys.executable}: No module named {name}", 1)
+        if gt.torch.is_stand_in(found):
+            return _fail(f"{sys.executable}: {name} is a module of PyTorch that GT does not have", 1)
         sys.argv = args[1:]
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        place = gt.torch.gt_name(name) if name.startswith("torch.") else None
+        if place is not None and not hasattr(sys.modules.get(place), "__path__"):
+            # It may have been imported to be found, and runs anew.
+            sys.modules.pop(place, None)
+        runpy.run_module(place or name, run_name="__main__", alter_sys=True)
     elif args[0] == "-c":
         sys.argv = ["-c", *args[2:]]
         _set_folder("")
