@@ -79,7 +79,7 @@ def main(args: list[str]) -> int:
         sys.argv = args[1:]
         place = gt.torch.gt_name(name) if name.startswith("torch.") else None
         if place is not None and not hasattr(sys.modules.get(place), "__path__"):
-            # It may have been imported to be found, and runs anew.
+            # It may have been imported to be found, and has to run again.
             sys.modules.pop(place, None)
         runpy.run_module(place or name, run_name="__main__", alter_sys=True)
     elif args[0] == "-c":
