@@ -32,7 +32,7 @@ resnet50, 0.03 to 0.16 for densenet121, 0.11 for regnet_y_400mf and 0.03 for squ
 
 
 # Results of runs by hand, which stay on the page.
-PUBLISHED = Path(__file__).with_name("published.md")
+PUBLISHED = Path(__file__).with_name("published.txt")
 
 
 def write(outcomes: list[Outcome], path: Path) -> None:
