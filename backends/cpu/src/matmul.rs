@@ -284,8 +284,10 @@ const INTEGER_ROWS: usize = 512;
 const PACKED_BYTES_MIN: usize = 2;
 /// The number of columns of a tile of the result, which registers hold.
 const TILE_COLUMNS: usize = 4;
-/// From this many rows, columns and terms on, numbers that a float holds exactly are multiplied as floats.
+/// From this many rows, columns and terms on, numbers that a float holds exactly are multiplied as floats. Operands of up
+/// to so many bytes are copied for it: a view of few elements may have the shape of any number.
 const EXACT_SIDE_MIN: usize = 16;
+const EXACT_BYTES_MAX: usize = 16 << 20;
 
 /// The float type whose sums of `terms` products are exact for integers of these numbers of bits: none if a sum might
 /// have more bits than its significand, or than the integers, which then wrap around.
@@ -633,8 +635,11 @@ impl CpuBackend {
     /// A product of integers that is exact as one of floats, of which the machine multiplies two to eight times as many
     /// at once; none if these are not such.
     fn exact_product(&mut self, a: &CpuTensor, b: &CpuTensor, out: &Meta) -> Result<Option<CpuTensor>> {
-        let is_large = |t: &CpuTensor| t.meta.shape.dims().iter().rev().take(2).all(|size| *size >= EXACT_SIDE_MIN);
-        if !(matches!(out.dtype, DType::I32 | DType::I64) && is_large(a) && is_large(b)) {
+        let pays = |t: &CpuTensor| {
+            t.meta.bytes() <= EXACT_BYTES_MAX
+                && t.meta.shape.dims().iter().rev().take(2).all(|size| *size >= EXACT_SIDE_MIN)
+        };
+        if !(matches!(out.dtype, DType::I32 | DType::I64) && pays(a) && pays(b)) {
             return Ok(None);
         }
         let (a, b) = (self.contiguous(a)?, self.contiguous(b)?);
