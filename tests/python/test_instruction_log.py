@@ -183,7 +183,9 @@ def test_the_daemon_s_log_messages(name: str, said: str) -> None:
 
 
 def test_what_is_fused_is_logged() -> None:
-    done = python("import gt; ((gt.rand(1000, 1000) + 1) * 2).relu().sum().item()", GT_DEBUG_COMPILE="1")
+    # The daemon fuses what it has received when it begins, which may be less on a busy machine.
+    program = "import gt\nfor _ in range(30): ((gt.rand(1000, 1000) + 1) * 2).relu().sum().item()"
+    done = python(program, GT_DEBUG_COMPILE="1")
     assert done.returncode == 0
     assert re.search("fuses into one pass .*instructions=3", done.stderr), done.stderr
 

@@ -284,8 +284,8 @@ const INTEGER_ROWS: usize = 512;
 const PACKED_BYTES_MIN: usize = 2;
 /// The number of columns of a tile of the result, which registers hold.
 const TILE_COLUMNS: usize = 4;
-/// From this many rows, columns and terms on, numbers that a float holds exactly are multiplied as floats. Operands of up
-/// to so many bytes are copied for it: a view of few elements may have the shape of any number.
+/// From this many rows, columns and terms on, numbers that a float holds exactly are multiplied as floats. Operands of
+/// up to so many bytes are copied for it: a view of few elements may have the shape of any number.
 const EXACT_SIDE_MIN: usize = 16;
 const EXACT_BYTES_MAX: usize = 16 << 20;
 
