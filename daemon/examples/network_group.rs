@@ -60,7 +60,10 @@ fn exchange(
             send = &send[some(stream.write(send))?..];
         }
         if received < receive.len() {
-            let count = some(stream.read(&mut receive[received..]))?;
+            let count = match stream.read(&mut receive[received..]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                outcome => some(outcome)?,
+            };
             received += count;
             if count > 0 {
                 came(&receive[..received]);

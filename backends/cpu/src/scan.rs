@@ -348,9 +348,7 @@ impl Scan {
             return unsafe { self.extreme_of_rows::<T, MAX>(range) };
         }
         let start = (T::narrow(T::ZERO), 0i64);
-        let step = |(best, at): (T, i64), x: T, i: usize| {
-            if i == 0 || x.reaches::<MAX>(best) { (x, i as i64) } else { (best, at) }
-        };
+        let step = |known: (T, i64), x: T, i: usize| if i == 0 { (x, 0) } else { later_extreme::<T, MAX>(known, x, i) };
         // SAFETY: the elements are of type `T`, positions are written as i64, and the contract is that of `range`.
         unsafe { self.range(range, start, step, |(_, at)| at) };
     }
@@ -373,7 +371,7 @@ impl Scan {
                 let (elements, places) = unsafe {
                     (std::slice::from_raw_parts(from, self.count), std::slice::from_raw_parts_mut(to, self.count))
                 };
-                let (mut best, mut at, mut pace) = (elements[0], 0, Pace::default());
+                let (mut known, mut pace) = ((elements[0], 0), Pace::default());
                 let (blocks, rest) = elements.as_chunks::<BLOCK>();
                 let (places, last_places) = places.as_chunks_mut::<BLOCK>();
                 for block in 0..blocks.len() {
@@ -381,22 +379,18 @@ impl Scan {
                         pace.advance(ROWS);
                     }
                     let (elements, places) = (&blocks[block], &mut places[block]);
-                    if !elements.iter().fold(false, |any, x| any | x.reaches::<MAX>(best)) {
-                        *places = [at; BLOCK];
+                    if !elements.iter().fold(false, |any, x| any | x.reaches::<MAX>(known.0)) {
+                        *places = [known.1; BLOCK];
                         continue;
                     }
                     for i in 0..BLOCK {
-                        if elements[i].reaches::<MAX>(best) {
-                            (best, at) = (elements[i], (block * BLOCK + i) as i64);
-                        }
-                        places[i] = at;
+                        known = later_extreme::<T, MAX>(known, elements[i], block * BLOCK + i);
+                        places[i] = known.1;
                     }
                 }
                 for i in 0..rest.len() {
-                    if rest[i].reaches::<MAX>(best) {
-                        (best, at) = (rest[i], (blocks.len() * BLOCK + i) as i64);
-                    }
-                    last_places[i] = at;
+                    known = later_extreme::<T, MAX>(known, rest[i], blocks.len() * BLOCK + i);
+                    last_places[i] = known.1;
                 }
             }
         });
@@ -471,6 +465,12 @@ mod avx512 {
             unsafe { _mm256_mask_storeu_ps(to.add(at), mask, _mm512_cvtpd_ps(x)) };
         }
     }
+}
+
+/// The extreme and its position after element `i`: the later of equal ones.
+#[inline(always)]
+fn later_extreme<T: ScanElement, const MAX: bool>(known: (T, i64), x: T, i: usize) -> (T, i64) {
+    if x.reaches::<MAX>(known.0) { (x, i as i64) } else { known }
 }
 
 /// Adds `exp(x)` to a sum of exponentials, kept as the largest exponent and the sum scaled by its exponential: the
