@@ -109,6 +109,9 @@ pub struct ArgReducer {
 
 /// The number of elements that a chunk searches.
 const SEARCH_CHUNK_ELEMENTS: usize = 16 << 10;
+/// The bytes that a copy moves in the time in which an element is searched, or gathered, roughly.
+const SEARCH_BYTES: usize = 24;
+const GATHER_BYTES: usize = 36;
 /// Searches that proceed side by side are divided into chunks of at least this many: a call for each row of fewer
 /// elements takes longer than these do.
 const SIDE_BY_SIDE_MIN: usize = 128;
@@ -629,7 +632,7 @@ impl CpuBackend {
         };
         let least = if search.is_side_by_side() { SIDE_BY_SIDE_MIN } else { 1 };
         let chunk = (SEARCH_CHUNK_ELEMENTS / search.count).max(least);
-        run_or_not(&mut self.pool, results * search.count * 4, results.div_ceil(chunk), &|i| {
+        run_or_not(&mut self.pool, (results * search.count).saturating_mul(SEARCH_BYTES), results.div_ceil(chunk), &|i| {
             // SAFETY: the axes are the tensor's, shape inference refused an empty one, and chunks of the new result are
             // disjoint.
             unsafe { search.range(i * chunk, ((i + 1) * chunk).min(results)) }
@@ -657,7 +660,7 @@ impl CpuBackend {
             (SharedPtr::new(index.ptr()), SharedPtr::new(from.ptr()), SharedPtr::new(result.ptr()), from.size());
         // The error names the first bad index in order, whichever thread finds one.
         let worst: Mutex<Option<(usize, ExecError)>> = Mutex::new(None);
-        in_chunks(&mut self.pool, elements, 16, |first, last| {
+        in_chunks(&mut self.pool, elements, GATHER_BYTES, |first, last| {
             // SAFETY: inference checked that the index has the result's shape and that the source is as large along all
             // other axes; `result` was just allocated.
             let done = unsafe { lookup.gather(&loops, (first, last), index.get(), from.get(), to.get(), size) };

@@ -10,8 +10,8 @@ use gt_ops::{DType, Meta, Op, WindowSpec};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Window elements that one thread reads per nanosecond.
-const ELEMENTS_PER_NS: usize = 2;
+/// The bytes that a copy moves in the time in which a window reads one element, roughly.
+const ELEMENT_BYTES: usize = 15;
 /// Chunks per thread.
 const CHUNKS_PER_THREAD: usize = 4;
 /// The position of a window's maximum before any element was seen.
@@ -344,7 +344,7 @@ impl CpuBackend {
             (SharedPtr::new(input.cast::<E>()), SharedPtr::new(a.ptr().cast::<E>()), SharedPtr::new(out.ptr()));
         let per_plane = outputs.saturating_mul(spec.kernel.iter().product());
         let chunks = planes.min(self.pool.threads() * CHUNKS_PER_THREAD);
-        run_or_not(&mut self.pool, planes.saturating_mul(per_plane) / ELEMENTS_PER_NS, chunks, &|i| {
+        run_or_not(&mut self.pool, planes.saturating_mul(per_plane).saturating_mul(ELEMENT_BYTES), chunks, &|i| {
             for plane in planes * i / chunks..planes * (i + 1) / chunks {
                 // SAFETY: every operand has `planes` planes of `inputs` or `outputs` elements, and each plane of the
                 // result is written by one thread.

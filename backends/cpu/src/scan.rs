@@ -23,6 +23,10 @@ const ROWS: usize = 1 << 10;
 const BLOCK: usize = 16;
 /// The number of elements in a chunk of scans.
 const CHUNK_ELEMENTS: usize = 16 << 10;
+/// The bytes that a copy moves in the time of one element of a scan, roughly: the steps of a scan wait for each other.
+const SCAN_BYTES: usize = 30;
+const EXTREME_BYTES: usize = 60;
+const LOGCUMSUMEXP_BYTES: usize = 600;
 
 /// An element type, with the wider type that its scans accumulate in.
 trait ScanElement: Copy {
@@ -509,7 +513,12 @@ impl CpuBackend {
         let sums = matches!(op, Op::Cumsum | Op::Cumprod);
         let scans = out.shape.numel() / count;
         let chunk = (CHUNK_ELEMENTS / count).max(1);
-        run_or_not(&mut self.pool, scans * count * 4, scans.div_ceil(chunk), &|i| {
+        let each = match op {
+            Op::Cumargmax | Op::Cumargmin => EXTREME_BYTES,
+            Op::Logcumsumexp => LOGCUMSUMEXP_BYTES,
+            _ => SCAN_BYTES,
+        };
+        run_or_not(&mut self.pool, (scans * count).saturating_mul(each), scans.div_ceil(chunk), &|i| {
             let range = (i * chunk, ((i + 1) * chunk).min(scans));
             // SAFETY: the axes are the tensors', which have one shape; `result` was just allocated, and chunks are
             // disjoint.

@@ -10,7 +10,12 @@ use std::slice;
 /// The most mask elements whose positions are found together.
 const PIECE: usize = 128;
 /// The number of mask elements in a chunk.
-const CHUNK_ELEMENTS: usize = 64 << 10;
+const CHUNK_ELEMENTS: usize = 16 << 10;
+/// The bytes that a copy moves in the time of one step of a binary search, roughly.
+const STEP_BYTES: usize = 120;
+/// The bytes that a copy moves in the time in which the positions among a mask's elements are written, for each of them,
+/// roughly.
+const POSITION_BYTES: usize = 120;
 
 /// The number of sorted elements that are less than `x` (with `RIGHT`, less or equal), by binary search. NaN sorts
 /// last.
@@ -63,7 +68,7 @@ impl CpuBackend {
             }
         }
         let dtype = sorted.meta.dtype;
-        in_chunks(&mut self.pool, elements, 64, |first, last| {
+        in_chunks(&mut self.pool, elements, STEP_BYTES * (count.max(1).ilog2() as usize + 1), |first, last| {
             let (places, sizes, range_) =
                 ((from.get().cast_const(), at.get().cast_const(), to.get()), (row, count), (first, last));
             // SAFETY: all three are contiguous and of these sizes; `result` was just allocated, and chunks are
@@ -114,7 +119,7 @@ impl CpuBackend {
         for start in &mut starts {
             total += std::mem::replace(start, total);
         }
-        run_or_not(&mut self.pool, elements * 8, chunks, &|i| {
+        run_or_not(&mut self.pool, elements * POSITION_BYTES, chunks, &|i| {
             let (first, bytes) = part(i);
             let (outer, inner) = (shape.rank() - 1, shape.dims()[shape.rank() - 1]);
             let (mut at, mut row) = (0, starts[i]);

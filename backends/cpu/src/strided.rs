@@ -522,7 +522,8 @@ pub fn stream_end() {
     }
 }
 
-/// Calls `range(first, last)` on parts of `0..elements`, on several threads when that pays. Elements have `size` bytes.
+/// Calls `range(first, last)` on parts of `0..elements`, on several threads when that pays. An element takes as long as
+/// the copy of `size` bytes.
 ///
 /// # Errors
 /// A panic in a call.
@@ -540,7 +541,8 @@ pub fn in_chunks(
     pool.run(elements.div_ceil(chunk), &|i| range(i * chunk, ((i + 1) * chunk).min(elements)))
 }
 
-/// Calls `chunk` with each of `0..chunks`, on several threads when the chunks touch enough `bytes` in total.
+/// Calls `chunk` with each of `0..chunks`, on several threads when that pays. All take as long as the copy of `bytes`,
+/// which is 60 in a nanosecond.
 ///
 /// # Errors
 /// A panic in a call.
