@@ -5,9 +5,11 @@ use crate::common::{extremes, filled, zeros};
 use crate::declaration::functions;
 use crate::fft::{fft, ifft, irfft, rfft};
 use crate::padding::padded;
+use gt_ops::build::Index;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::method;
+use gt_ops::integers::Int;
 use gt_ops::{DType, Op, OpError, Scalar};
 
 /// The least sum of the windows' squares by which a signal is divided, as in PyTorch.
@@ -56,6 +58,26 @@ impl Frames {
         let before = (self.points - self.window) / 2;
         let after = self.points - self.window - before;
         if before + after == 0 { Ok(window) } else { padded(g, window, &[before, after], "constant", None) }
+    }
+
+    /// The frames of signals, `(B, T)`, as `(B, count, points)`.
+    fn cut<'g>(&self, g: &'g Builder<'g>, signal: Expr<'g>) -> Result<Expr<'g>> {
+        /// Copies of less than a cache line, or of more parts than these, take as long as a gather.
+        const BLOCK_MIN: i64 = 16;
+        const BLOCKS_MAX: i64 = 16;
+        let block = self.points.gcd(self.hop);
+        if self.hop >= self.points || block < BLOCK_MIN || self.points / block > BLOCKS_MAX {
+            return Ok(signal.unfold(-1, self.points, self.hop));
+        }
+        // Each frame is a few whole blocks of the signal, so that rows are copied rather than samples gathered.
+        let (batch, samples) = (signal.size(0)?, signal.size(-1)?);
+        let blocks = signal.narrow(-1, 0, samples / block * block).reshape(&[batch, samples / block, block]);
+        let (last, apart) = ((samples - self.points) / self.hop * self.hop / block, self.hop / block);
+        let part = |first: i64| {
+            let every = Index::Range { start: Some(first), stop: Some(first + last + 1), step: Some(apart) };
+            blocks.index(&[Index::Range { start: None, stop: None, step: None }, every])
+        };
+        Ok(g.cat(&(0..self.points / block).map(part).collect::<Vec<_>>(), 2))
     }
 
     /// The sums of frames, `(…, count, points)`, where they overlap.
@@ -132,7 +154,7 @@ functions! {
             )));
         }
         let window = frames.window(g, window, dtype.storage())?;
-        let cut = signal.unfold(-1, n_fft, frames.hop) * window;
+        let cut = frames.cut(g, signal)? * window;
         let spectra = if onesided { rfft } else { fft }(g, cut, None, -1, norm(normalized))?.transpose(-1, -2);
         let spectra = if rank == 1 { spectra.squeeze(&[0]) } else { spectra };
         Ok(if return_complex { spectra } else { spectra.reinterpret(spectra.dtype()?.storage()) })

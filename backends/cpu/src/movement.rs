@@ -2,7 +2,7 @@
 
 use crate::backend::{CpuBackend, Inputs, Result, tensor};
 use crate::pairs::interleave;
-use crate::strided::{SharedPtr, copy, copy_to_dense, in_chunks};
+use crate::strided::{SharedPtr, StridedCopy, copy, copy_all, copy_to_dense, in_chunks};
 use crate::tensor::CpuTensor;
 use crate::tile::{TILE, Tile};
 use gt_backend::{Input, Loops, scalar_bits};
@@ -83,14 +83,18 @@ impl CpuBackend {
             })?;
             return Ok(result);
         }
-        let mut at = result.ptr();
+        let (mut at, mut copies) = (result.ptr(), Vec::with_capacity(inputs.len()));
         for input in inputs {
             let t = tensor(input)?;
-            // SAFETY: shape inference made the result's axis the sum of the operands', so `at` with this shape lies in
-            // it; `result` was just allocated.
-            unsafe { copy(&mut self.pool, &t.meta.shape, t.size(), (at, &result.strides), (t.ptr(), &t.strides))? };
+            if t.numel() > 0 {
+                let (to, from) = ((at, &result.strides), (t.ptr().cast_const(), &t.strides));
+                copies.push(StridedCopy::new(&t.meta.shape, t.size(), to, from));
+            }
             at = at.wrapping_offset(t.meta.shape.dims()[axis] as isize * result.strides[axis]);
         }
+        // SAFETY: shape inference made the result's axis the sum of the operands', so each operand has its own part of
+        // the result, which was just allocated.
+        unsafe { copy_all(&mut self.pool, &copies)? };
         Ok(result)
     }
 }

@@ -295,29 +295,117 @@ pub unsafe fn copy(
     to: (*mut u8, &[isize; RANK_MAX]),
     from: (*const u8, &[isize; RANK_MAX]),
 ) -> Result<(), ExecError> {
-    let elements = shape.numel();
-    if elements == 0 {
+    if shape.numel() == 0 {
         return Ok(());
     }
-    let loops = Loops::new(shape, [to.1, from.1]);
-    let [to_step, from_step] = loops.inner_strides();
-    let (to, from) = (SharedPtr::new(to.0), SharedPtr::new(from.0.cast_mut()));
-    let dense = size as isize;
-    let rank = loops.sizes().len();
-    // The axis along which the source is contiguous, if it is not the innermost one.
-    let turned = (0..rank - 1).find(|axis| loops.strides()[*axis][1] == dense && loops.sizes()[*axis] >= BLOCK / 4);
-    if let Some(axis) = turned
-        && to_step == dense
-        && from_step != dense
-        && from_step != 0
-    {
-        let (across, deep) = (loops.sizes()[axis], loops.inner());
-        let (blocks, to_row) = (across.div_ceil(BLOCK), loops.strides()[axis][0]);
-        let outer = loops.without(axis).without(rank - 2);
-        return run_or_not(pool, elements * size, outer.numel() * blocks, &|i| {
-            let (first, n) = (i % blocks * BLOCK, BLOCK.min(across - i % blocks * BLOCK));
-            outer.for_runs(i / blocks, i / blocks + 1, |run| {
-                let to = to.get().wrapping_offset(run.offsets[0] + first as isize * to_row);
+    // SAFETY: the contract is the same.
+    unsafe { copy_all(pool, &[StridedCopy::new(shape, size, to, from)]) }
+}
+
+/// Makes several copies at once, on several threads when that pays for all of them together.
+///
+/// # Errors
+/// A panic in a chunk.
+///
+/// # Safety
+/// Same as for [`copy`], for each copy; none writes what another reads or writes.
+pub unsafe fn copy_all(pool: &mut ThreadPool, copies: &[StridedCopy]) -> Result<(), ExecError> {
+    let bytes: usize = copies.iter().map(|copy| copy.loops.numel() * copy.size).sum();
+    if !pool.pays(bytes / BYTES_PER_NS) {
+        for copy in copies {
+            // SAFETY: the copy is one of this function's contract.
+            unsafe { copy.part(0, copy.units()) };
+        }
+        return Ok(());
+    }
+    let starts = |copy: &StridedCopy| (0..copy.units()).step_by(copy.chunk_units());
+    let chunks: Vec<(usize, usize)> =
+        copies.iter().enumerate().flat_map(|(which, copy)| starts(copy).map(move |first| (which, first))).collect();
+    pool.run(chunks.len(), &|i| {
+        let (copy, first) = (&copies[chunks[i].0], chunks[i].1);
+        // SAFETY: the copy is one of this function's contract, and each chunk writes its own part of it.
+        unsafe { copy.part(first, (first + copy.chunk_units()).min(copy.units())) }
+    })
+}
+
+/// A copy of elements of `size` bytes from one strided layout to another.
+pub struct StridedCopy {
+    /// The strides of the result and of the source.
+    loops: Loops<2>,
+    to: SharedPtr<u8>,
+    from: SharedPtr<u8>,
+    size: usize,
+    turned: Option<TurnedAxis>,
+}
+
+/// The axis along which a source is contiguous, where that is not the innermost one: blocks are transposed.
+struct TurnedAxis {
+    size: usize,
+    to_step: isize,
+    /// The axes other than this and the innermost one.
+    outer: Loops<2>,
+}
+
+impl StridedCopy {
+    /// The copy of all elements of `shape`, at least one.
+    pub fn new(
+        shape: &Shape,
+        size: usize,
+        to: (*mut u8, &[isize; RANK_MAX]),
+        from: (*const u8, &[isize; RANK_MAX]),
+    ) -> StridedCopy {
+        let loops = Loops::new(shape, [to.1, from.1]);
+        let [to_step, from_step] = loops.inner_strides();
+        let dense = size as isize;
+        let rank = loops.sizes().len();
+        let turned = (0..rank - 1)
+            .find(|axis| loops.strides()[*axis][1] == dense && loops.sizes()[*axis] >= BLOCK / 4)
+            .filter(|_| to_step == dense && from_step != dense && from_step != 0)
+            .map(|axis| TurnedAxis {
+                size: loops.sizes()[axis],
+                to_step: loops.strides()[axis][0],
+                outer: loops.without(axis).without(rank - 2),
+            });
+        StridedCopy { loops, to: SharedPtr::new(to.0), from: SharedPtr::new(from.0.cast_mut()), size, turned }
+    }
+
+    /// The number of units that the copy can be divided into: elements, or rows of blocks.
+    fn units(&self) -> usize {
+        match &self.turned {
+            Some(axis) => axis.outer.numel() * axis.size.div_ceil(BLOCK),
+            None => self.loops.numel(),
+        }
+    }
+
+    /// The number of units in a chunk.
+    fn chunk_units(&self) -> usize {
+        if self.turned.is_some() { 1 } else { chunk_elements(self.size) }
+    }
+
+    /// Copies units `first..last`.
+    ///
+    /// # Safety
+    /// Same as for [`copy`], for these units.
+    unsafe fn part(&self, first: usize, last: usize) {
+        let &StridedCopy { ref loops, to, from, size, ref turned } = self;
+        let [to_step, from_step] = loops.inner_strides();
+        let Some(axis) = turned else {
+            let [to_row, from_row] = loops.row_strides();
+            loops.for_planes(first, last, |plane| {
+                // SAFETY: `loops` yields only planes within both layouts, and nobody else writes these elements.
+                unsafe {
+                    let to = (to.get().offset(plane.offsets[0]), to_row, to_step);
+                    let from = (from.get().cast_const().offset(plane.offsets[1]), from_row, from_step);
+                    copy_plane(to, from, (plane.rows, plane.len), size);
+                }
+            });
+            return;
+        };
+        let (dense, deep, blocks) = (size as isize, loops.inner(), axis.size.div_ceil(BLOCK));
+        for i in first..last {
+            let (first, n) = (i % blocks * BLOCK, BLOCK.min(axis.size - i % blocks * BLOCK));
+            axis.outer.for_runs(i / blocks, i / blocks + 1, |run| {
+                let to = to.get().wrapping_offset(run.offsets[0] + first as isize * axis.to_step);
                 let from = from.get().wrapping_offset(run.offsets[1] + first as isize * dense);
                 let mut pace = Pace::default();
                 for depth in (0..deep).step_by(BLOCK) {
@@ -325,25 +413,13 @@ pub unsafe fn copy(
                     pace.advance(n * m);
                     let to = to.wrapping_offset(depth as isize * dense);
                     let from = from.wrapping_offset(depth as isize * from_step);
-                    // SAFETY: `first + n <= across` and `depth + m <= deep`, so the block lies within both layouts, and
-                    // each chunk writes its own block.
-                    unsafe { transpose_block(to, to_row, from, from_step, n, m, size) };
+                    // SAFETY: `first + n <= axis.size` and `depth + m <= deep`, so the block lies within both layouts,
+                    // and nobody else writes it.
+                    unsafe { transpose_block(to, axis.to_step, from, from_step, n, m, size) };
                 }
             });
-        });
+        }
     }
-    let [to_row, from_row] = loops.row_strides();
-    let range = |first: usize, last: usize| {
-        loops.for_planes(first, last, |plane| {
-            // SAFETY: `loops` yields only planes within both layouts, and each chunk writes its own range.
-            unsafe {
-                let to = (to.get().offset(plane.offsets[0]), to_row, to_step);
-                let from = (from.get().cast_const().offset(plane.offsets[1]), from_row, from_step);
-                copy_plane(to, from, (plane.rows, plane.len), size);
-            }
-        });
-    };
-    in_chunks(pool, elements, size, range)
 }
 
 /// Transposes a block: copies `n` by `m` elements from a source with contiguous columns to rows that are contiguous.
@@ -522,6 +598,11 @@ pub fn stream_end() {
     }
 }
 
+/// The number of elements in a chunk if each takes as long as the copy of `size` bytes.
+fn chunk_elements(size: usize) -> usize {
+    (CHUNK_BYTES / size).max(TILE)
+}
+
 /// Calls `range(first, last)` on parts of `0..elements`, on several threads when that pays. An element takes as long as
 /// the copy of `size` bytes.
 ///
@@ -537,7 +618,7 @@ pub fn in_chunks(
         range(0, elements);
         return Ok(());
     }
-    let chunk = (CHUNK_BYTES / size).max(TILE);
+    let chunk = chunk_elements(size);
     pool.run(elements.div_ceil(chunk), &|i| range(i * chunk, ((i + 1) * chunk).min(elements)))
 }
 
