@@ -10,6 +10,8 @@ use gt_ops::{RANK_MAX, Shape};
 
 /// The rate at which one thread copies, in bytes per nanosecond, roughly.
 const BYTES_PER_NS: usize = 60;
+/// The rate of a copy whose rows lie apart.
+const STRIDED_BYTES_PER_NS: usize = 30;
 /// The size of a chunk of a parallel copy.
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -311,7 +313,7 @@ pub unsafe fn copy(
 /// Same as for [`copy`], for each copy; none writes what another reads or writes.
 pub unsafe fn copy_all(pool: &mut ThreadPool, copies: &[StridedCopy]) -> Result<(), ExecError> {
     let bytes: usize = copies.iter().map(|copy| copy.loops.numel() * copy.size).sum();
-    if !pool.pays(bytes / BYTES_PER_NS) {
+    if !pool.pays(bytes / STRIDED_BYTES_PER_NS) {
         for copy in copies {
             // SAFETY: the copy is one of this function's contract.
             unsafe { copy.part(0, copy.units()) };

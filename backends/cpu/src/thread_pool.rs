@@ -35,6 +35,8 @@ const SHARED_NS_MIN: usize = 5_000;
 const WAKING_NS_MIN: usize = 15_000;
 /// No waking is taken to last longer: then the helper's core was busy.
 const WAKING_NS_MAX: u64 = 100_000;
+/// A helper is woken for work that follows without a pause when it has taken the caller alone as long as so many wakings.
+const REPAID_WAKINGS: usize = 2;
 /// The time that a chunk should take, so that claiming it costs little beside it.
 const CHUNK_NS: usize = 4_000;
 /// The longest time that a chunk should take: a cancellation is noticed between chunks.
@@ -60,6 +62,10 @@ struct PoolState {
     woken_ns: AtomicU64,
     /// How long it took until a helper ran that had been woken: the mean of the last few times, in nanoseconds.
     waking_ns: AtomicU64,
+    /// The work that the caller has done alone, one after the other, while a helper slept, in nanoseconds.
+    alone_ns: AtomicU64,
+    /// When the last of it ends, in nanoseconds from the start.
+    alone_until_ns: AtomicU64,
     /// The helpers' system thread ids; 0 before they run.
     tids: Vec<AtomicI32>,
 }
@@ -117,6 +123,8 @@ impl ThreadPool {
             start: Instant::now(),
             woken_ns: AtomicU64::new(0),
             waking_ns: AtomicU64::new(0),
+            alone_ns: AtomicU64::new(0),
+            alone_until_ns: AtomicU64::new(0),
             tids: (0..helpers).map(|_| AtomicI32::new(0)).collect(),
         });
         let places = HelperAffinity::new(helpers);
@@ -147,10 +155,14 @@ impl ThreadPool {
         if self.helpers.is_empty() {
             return work_ns >= CHUNK_NS_MAX;
         }
+        if self.shared.asleep.iter().any(|asleep| !asleep.load(Ordering::Relaxed)) {
+            return true;
+        }
         // On a virtual machine, a sleeping core takes tens of microseconds to wake up: a helper that comes when half of
-        // the work is done saves little.
-        work_ns >= WAKING_NS_MIN.max(2 * self.shared.waking_ns.load(Ordering::Relaxed) as usize)
-            || self.shared.asleep.iter().any(|asleep| !asleep.load(Ordering::Relaxed))
+        // the work is done saves little, unless more work follows at once.
+        let waking_ns = self.shared.waking_ns.load(Ordering::Relaxed) as usize;
+        work_ns >= WAKING_NS_MIN
+            && (work_ns >= 2 * waking_ns || self.shared.repays_waking(self.shared.now_ns(), work_ns, waking_ns))
     }
 
     /// The number of chunks to divide work into that takes one thread `work_ns` nanoseconds.
@@ -294,6 +306,17 @@ impl PoolState {
         }
     }
 
+    /// Whether a helper should be woken although this work alone, of `work_ns`, ends too soon: so much has come without
+    /// a pause before it that more will follow, which finds the helper awake.
+    fn repays_waking(&self, now_ns: u64, work_ns: usize, waking_ns: usize) -> bool {
+        let dense = now_ns < self.alone_until_ns.load(Ordering::Relaxed) + SPIN_US_MAX * 1000;
+        let alone_ns = work_ns + if dense { self.alone_ns.load(Ordering::Relaxed) as usize } else { 0 };
+        let repays = alone_ns >= REPAID_WAKINGS * waking_ns;
+        self.alone_ns.store(if repays { 0 } else { alone_ns as u64 }, Ordering::Relaxed);
+        self.alone_until_ns.store(now_ns + work_ns as u64, Ordering::Relaxed);
+        repays
+    }
+
     fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
@@ -413,6 +436,17 @@ mod tests {
                 assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
             }
         }
+    }
+
+    /// A helper is woken for short work when as much as two wakings take was done alone, without a pause between.
+    #[test]
+    fn work_without_a_pause_wakes_a_helper() {
+        let pool = ThreadPool::new(2);
+        let (work_ns, waking_ns) = (30_000, 100_000);
+        let wakes = |at: u64| pool.shared.repays_waking(at, work_ns, waking_ns);
+        let dense: Vec<bool> = (0..14).map(|i| wakes(1_000_000 + i * 40_000)).collect();
+        assert_eq!(dense.iter().enumerate().filter(|(_, wakes)| **wakes).map(|(i, _)| i).collect::<Vec<_>>(), [6, 13]);
+        assert!((0..100).all(|i| !wakes(10_000_000 + i * 90_000)));
     }
 
     #[test]
