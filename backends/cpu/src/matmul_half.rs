@@ -24,11 +24,16 @@ const WIDTH: usize = 2;
 const COLUMNS: usize = LANES * WIDTH;
 /// Packed elements of a column that are multiplied at once: those of a tile stay in L1.
 const TERMS: usize = 256;
-/// Rows and columns of the part of a result that one thread computes at a time, whose sums stay in L2.
-const PART_ROWS: usize = 32 * ROWS;
+/// Rows and columns of the part of a result that one thread computes at a time, whose sums stay in L2. Each part packs
+/// its columns of the right operand again.
+const PART_ROWS: usize = 128 * ROWS;
 const PART_COLUMNS: usize = 2 * COLUMNS;
+/// The parts for each thread, at least, where the result has so many panels.
+const PARTS_PER_THREAD: usize = 2;
 /// Multiply-adds of one thread per nanosecond.
 const PRODUCTS_PER_NS: usize = 64;
+/// The bytes that a copy moves while one element is packed, roughly.
+const PACKING_BYTES: usize = 24;
 
 /// The form of packed elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +124,7 @@ impl HalfMatmul<'_> {
         let &HalfMatmul { m, n, batches, packing, .. } = self;
         let (packed, terms) = (SharedPtr::new(packed), self.terms());
         let panels = m.div_ceil(ROWS);
-        let bytes = self.packed().saturating_mul(4);
+        let bytes = self.packed().saturating_mul(PACKING_BYTES);
         run_or_not(pool, bytes, batches * panels, &|i| {
             let [_, a, _] = (self.matrices)(i / panels);
             let row = i % panels * ROWS;
@@ -130,9 +135,10 @@ impl HalfMatmul<'_> {
                 pack::<ROWS>(packing, from, ROWS.min(m - row), self.k, to);
             }
         })?;
-        let row_parts = m.div_ceil(PART_ROWS);
-        let part_rows = m.div_ceil(row_parts).next_multiple_of(ROWS);
         let column_parts = n.div_ceil(PART_COLUMNS);
+        let balanced = (PARTS_PER_THREAD * pool.threads()).div_ceil((batches * column_parts).max(1));
+        let row_parts = m.div_ceil(PART_ROWS).max(balanced.min(panels));
+        let part_rows = m.div_ceil(row_parts.max(1)).next_multiple_of(ROWS);
         let work = |i: usize| {
             let (batch, row, column) = (i / (row_parts * column_parts), i / column_parts % row_parts, i % column_parts);
             let (row, column) = (row * part_rows, column * PART_COLUMNS);
@@ -457,7 +463,7 @@ mod tests {
         let mut backend = CpuBackend::new(CpuOptions { threads: 2, ..CpuOptions::default() });
         let b = &mut backend;
         let sizes =
-            [(0, 3, 2), (3, 0, 2), (1, 1, 1), (2, 3, 5), (13, 33, 17), (12, 512, 32), (25, 515, 70), (400, 9, 130)];
+            [(0, 3, 2), (3, 0, 2), (1, 1, 1), (2, 3, 5), (13, 33, 17), (12, 512, 32), (25, 515, 70), (1600, 9, 70)];
         for (m, k, n) in sizes {
             for dtype in [DType::BF16, DType::F16] {
                 for (left_layout, right_layout) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 2)] {
