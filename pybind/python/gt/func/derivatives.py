@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gt import _gt
+from gt import _gt, _tape
 from gt._autograd import enable_grad
 from gt._functions import top
 from gt._gt import Tensor
@@ -80,7 +80,7 @@ def _gradients(outputs: list[Tensor], leaves: list[Tensor], seeds: list[Tensor],
     if not live:
         return [top.zeros_like(leaf) for leaf in leaves]
     roots, weights = zip(*live, strict=True)
-    found = _gt.gradients(list(roots), list(weights), leaves, True, create_graph)
+    found = _tape.gradients(list(roots), list(weights), leaves, True, create_graph)
     return [top.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True)]
 
 
