@@ -217,6 +217,25 @@ def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any,
     return (*done, _detach_unless(aux, follow)) if has_aux else done
 
 
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """The value of a function, and the function of `v` that gives `J v` with its Jacobian at the arguments.
+
+    Args:
+        func: The function; each product calls it again.
+        *primals: Its arguments.
+
+    Example:
+        >>> value, product = gt.func.linearize(lambda x: x * x, gt.tensor(3.0))
+        >>> value, product(gt.tensor(1.0)), product(gt.tensor(2.0))
+        (tensor(9.), tensor(6.), tensor(12.))
+    """
+
+    def product(*tangents: Any) -> Any:
+        return jvp(func, primals, tangents)[1]
+
+    return func(*primals), product
+
+
 def rows_of_jacobian(
     output: Tensor,
     leaves: list[Tensor],
