@@ -72,12 +72,17 @@ functions! {
     [module("nn.functional")]
     fn dropout2d(g, input: Expr<'g>, p: f64 = 0.5, training: bool = true, inplace: bool = false) -> Result<Expr<'g>> {
         let rank = input.rank()?;
-        if rank < 3 {
-            return Err(OpError::runtime(format!(
-                "dropout2d: Expected (samples, channels, …), but received a {rank}D input."
-            )));
+        match rank {
+            0 | 1 => return Err(OpError::runtime("Feature dropout requires at least 2 dimensions in the input")),
+            3 => g.warn(
+                "dropout2d: a 3-D input is taken as (N, C, L), a batch of sequences, rather than as one image \
+                 (C, H, W): dropout1d says so.",
+            ),
+            4 => {}
+            _ => g.warn(format!(
+                "dropout2d: a {rank}-D input has no images whose channels could be dropped: use dropout, or a 4-D input."
+            )),
         }
-        // As in PyTorch, three axes are (N, C, L).
         drop_channels(g, input, rank - 2, p, training)
     }
 
@@ -85,10 +90,18 @@ functions! {
     /// al. 2015).
     [module("nn.functional")]
     fn dropout3d(g, input: Expr<'g>, p: f64 = 0.5, training: bool = true, inplace: bool = false) -> Result<Expr<'g>> {
-        match input.rank()? {
-            4 | 5 => drop_channels(g, input, 3, p, training),
-            rank => Err(OpError::runtime(format!("dropout3d: Expected 4D or 5D input, but received a {rank}D input."))),
-        }
+        let axes = match input.rank()? {
+            0 => return Err(OpError::runtime("Feature dropout requires at least 2 dimensions in the input")),
+            4 | 5 => 3,
+            rank => {
+                g.warn(format!(
+                    "dropout3d: a {rank}-D input is taken as (C, *), one volume, rather than as (N, C, D, H, W): use \
+                     dropout, or a 5-D input."
+                ));
+                rank - 1
+            }
+        };
+        drop_channels(g, input, axes, p, training)
     }
 
     /// Alpha dropout (Klambauer et al. 2017): dropped elements take SELU's lower limit; mean 0 and variance 1 are kept.

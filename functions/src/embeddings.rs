@@ -8,6 +8,9 @@ use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
 use gt_ops::{DType, Op};
 
+/// A program in Python has sparse gradients: the package computes them where this error is raised.
+const SPARSE: &str = "sparse=true is not there in this language: gradients are dense";
+
 /// `value` with the gradient of `x`, whose value is the same up to rounding.
 fn with_gradient_of<'g>(value: Expr<'g>, x: Expr<'g>) -> Expr<'g> {
     value.detach() + (x - x.detach())
@@ -71,7 +74,8 @@ functions! {
     ///     max_norm: Looked-up rows of a larger norm are first rescaled to it, in place.
     ///     norm_type: The order of that norm.
     ///     scale_grad_by_freq: Whether a row's gradient is divided by the row's number of occurrences in `input`.
-    ///     sparse: Not supported: gradients are dense.
+    ///     sparse: Whether the gradient of the weight, if that is a leaf, is a sparse COO tensor of the rows that were
+    ///         looked up.
     ///
     /// Returns:
     ///     `(*, embedding_dim)`.
@@ -88,8 +92,8 @@ functions! {
     [module("nn.functional").updates(&["weight"])]
     fn embedding(g, input: Expr<'g>, weight: Expr<'g>, padding_idx: Option<i64> = None, max_norm: Option<f64> = None,
         norm_type: f64 = 2.0, scale_grad_by_freq: bool = false, sparse: bool = false) -> Result<[Expr<'g>; 2]> {
-        if sparse {
-            return Err(OpError::not_implemented("embedding: sparse=True is not there: gradients are dense"));
+        if sparse && weight.requires_grad() {
+            return Err(OpError::not_implemented(SPARSE));
         }
         let (of_index, of_weight) = (input.meta()?, weight.meta()?);
         if !matches!(of_index.dtype, DType::I32 | DType::I64) {
@@ -139,7 +143,7 @@ functions! {
     ///     norm_type: See `embedding`.
     ///     scale_grad_by_freq: See `embedding`.
     ///     mode: `"sum"`, `"mean"` or `"max"`.
-    ///     sparse: Not supported: gradients are dense.
+    ///     sparse: See `embedding`; not for `"max"`.
     ///     per_sample_weights: The factor of each vector, for `"sum"`.
     ///     include_last_offset: Whether the last offset is the end of the last bag.
     ///     padding_idx: An index that is skipped.

@@ -206,7 +206,7 @@ functions! {
             return Ok(one);
         }
         let mut columns = Vec::new();
-        for grid in meshgrid(g, tensors, "ij")? {
+        for grid in meshgrid(g, tensors, Some("ij"))? {
             columns.push(grid.reshape(&[grid.numel()? as i64]));
         }
         Ok(g.stack(&columns, 1))

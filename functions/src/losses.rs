@@ -253,7 +253,14 @@ functions! {
             let total = losses.sum(&[], false);
             return Ok(if input.rank()? == 0 { total } else { total / input.size(0)? });
         }
-        Ok(reduced(losses, reduction_of(g, size_average, reduce, reduction)?))
+        let reduction = reduction_of(g, size_average, reduce, reduction)?;
+        if matches!(reduction, LossReduction::Mean) {
+            g.warn(
+                "kl_div: reduction=\"mean\" divides by the number of elements, which is not the Kullback-Leibler \
+                 divergence: reduction=\"batchmean\" divides by the batch size alone.",
+            );
+        }
+        Ok(reduced(losses, reduction))
     }
 
     /// Binary cross entropy: `-weight * (target * log(input) + (1 - target) * log(1 - input))`, reduced.

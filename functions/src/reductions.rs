@@ -1,9 +1,9 @@
 //! Reductions: sums, extremes, moments and covariances of all elements or along axes, and softmax.
 
-use crate::common::{check_floating, check_learns, check_no_bools, converted, extremum};
+use crate::common::{axes_of, check_floating, check_learns, check_no_bools, converted, extremum};
 use crate::declaration::{Sizes, functions};
 use gt_ops::error::Result;
-use gt_ops::expr::Expr;
+use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method, method_only};
 use gt_ops::{DType, Op, OpError, Scalar};
 
@@ -36,6 +36,24 @@ fn reduced<'g>(op: Op, input: Expr<'g>, axes: &[i64], keepdim: bool, dtype: Opti
             })
         }
     }
+}
+
+/// Warns of a variance of too few elements, which is NaN or infinite.
+fn warn_of_few(g: &Builder<'_>, name: &str, input: Expr<'_>, dim: Option<&[i64]>, correction: f64) -> Result<()> {
+    let shape = input.shape()?;
+    let axes = axes_of(input, dim.unwrap_or_default())?;
+    let count: usize = match axes[..] {
+        [] => shape.numel(),
+        // A number has an axis of size 1 for this.
+        _ => axes.iter().map(|axis| shape.dims().get(*axis).copied().unwrap_or(1)).product(),
+    };
+    if count as f64 <= correction {
+        g.warn(format!(
+            "{name}(): there are {count} elements along the axes, and correction={correction} is not less: the result \
+             is NaN or infinite."
+        ));
+    }
+    Ok(())
 }
 
 /// The number subtracted from the divisor of a variance.
@@ -344,8 +362,10 @@ functions! {
     ///     tensor(5.6667)
     [method().out().wide()]
     fn var(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, unbiased: Option<bool> = None, keepdim: bool = false;
-        correction: Option<f64> = None) -> Expr<'g> {
-        input.var(axes(dim), divisor_correction(unbiased, correction), keepdim)
+        correction: Option<f64> = None) -> Result<Expr<'g>> {
+        let correction = divisor_correction(unbiased, correction);
+        warn_of_few(g, "var", input, dim, correction)?;
+        Ok(input.var(axes(dim), correction, keepdim))
     }
 
     /// The variance of all elements.
@@ -374,8 +394,10 @@ functions! {
     ///     tensor([0.8165, 1.6330])
     [method().out().wide()]
     fn std(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, unbiased: Option<bool> = None, keepdim: bool = false;
-        correction: Option<f64> = None) -> Expr<'g> {
-        input.std(axes(dim), divisor_correction(unbiased, correction), keepdim)
+        correction: Option<f64> = None) -> Result<Expr<'g>> {
+        let correction = divisor_correction(unbiased, correction);
+        warn_of_few(g, "std", input, dim, correction)?;
+        Ok(input.std(axes(dim), correction, keepdim))
     }
 
     /// The standard deviation of all elements.
@@ -392,8 +414,8 @@ functions! {
     ///     (tensor(1.), tensor(2.))
     [function().wide()]
     fn var_mean(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, unbiased: Option<bool> = None, keepdim: bool = false;
-        correction: Option<f64> = None) -> [Expr<'g>; 2] {
-        [var(g, input, dim, unbiased, keepdim, correction), input.mean(axes(dim), keepdim)]
+        correction: Option<f64> = None) -> Result<[Expr<'g>; 2]> {
+        Ok([var(g, input, dim, unbiased, keepdim, correction)?, input.mean(axes(dim), keepdim)])
     }
 
     /// The variance and the mean of all elements.
@@ -410,8 +432,8 @@ functions! {
     ///     (tensor(1.), tensor(2.))
     [function().wide()]
     fn std_mean(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, unbiased: Option<bool> = None, keepdim: bool = false;
-        correction: Option<f64> = None) -> [Expr<'g>; 2] {
-        [std(g, input, dim, unbiased, keepdim, correction), input.mean(axes(dim), keepdim)]
+        correction: Option<f64> = None) -> Result<[Expr<'g>; 2]> {
+        Ok([std(g, input, dim, unbiased, keepdim, correction)?, input.mean(axes(dim), keepdim)])
     }
 
     /// The standard deviation and the mean of all elements.

@@ -433,7 +433,14 @@ functions! {
     ///     tensor([[1, 1, 1],
     ///             [2, 2, 2]])
     [function().view()]
-    fn meshgrid(g, tensors: Operands<'g>; indexing: &'g str = "ij") -> Result<Vec<Expr<'g>>> {
+    fn meshgrid(g, tensors: Operands<'g>; indexing: Option<&'g str> = None) -> Result<Vec<Expr<'g>>> {
+        if indexing.is_none() {
+            g.warn(
+                "meshgrid: without `indexing`, the first axis of the grids is the first tensor's (indexing=\"ij\"), \
+                 unlike numpy.meshgrid's (indexing=\"xy\"): pass the one that is meant.",
+            );
+        }
+        let indexing = indexing.unwrap_or("ij");
         if indexing != "ij" && indexing != "xy" {
             return Err(OpError::runtime(format!(
                 "meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}"

@@ -14,7 +14,7 @@ use gt_ops::build::{self, Index};
 use gt_ops::error::Result as OpResult;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::{DType, Meta, Scalar, Shape, Val};
-use pyo3::exceptions::PyIndexError;
+use pyo3::exceptions::{PyIndexError, PyUserWarning};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -179,7 +179,7 @@ impl AdvancedIndex {
             return Ok(AnyPart::Basic(basic));
         }
         if let Ok(tensor) = part.cast::<PyTensor>() {
-            return self.tensor(tensor.get().snapshot(py)?);
+            return self.tensor(py, tensor.get().snapshot(py)?);
         }
         if let Ok(one) = part.cast::<PyBool>() {
             return Ok(AnyPart::Advanced(Advanced::KnownMask(vec![one.is_true()], shape_of(&[1])?), 0));
@@ -195,19 +195,26 @@ impl AdvancedIndex {
                 return Ok(AnyPart::Advanced(Advanced::Known(numbers, shape), 1));
             }
             if plain(|item| item.is_instance_of::<PyTensor>()) {
-                return self.tensor(data::from_python(part, None)?);
+                return self.tensor(py, data::from_python(part, None)?);
             }
         }
         self.array(&py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "array"), (part,))?)
     }
 
-    fn tensor(&mut self, tensor: Tensor) -> PyResult<AnyPart> {
+    fn tensor(&mut self, py: Python<'_>, tensor: Tensor) -> PyResult<AnyPart> {
         let meta = tensor.meta();
         let (number, rank) = (self.tensors.len(), meta.shape.rank());
         self.tensors.push(tensor);
         match meta.dtype {
             DType::I64 | DType::I32 => Ok(AnyPart::Advanced(Advanced::Indices(number), 1)),
-            DType::Bool | DType::U8 => Ok(AnyPart::Advanced(Advanced::Mask(number), rank)),
+            DType::U8 => {
+                let text =
+                    c"an index of dtype uint8 selects where it is not 0, as a mask does, rather than by number: \
+                             convert it to bool or int64";
+                PyErr::warn(py, &py.get_type::<PyUserWarning>(), text, 1)?;
+                Ok(AnyPart::Advanced(Advanced::Mask(number), rank))
+            }
+            DType::Bool => Ok(AnyPart::Advanced(Advanced::Mask(number), rank)),
             _ => Err(wrong_dtype()),
         }
     }

@@ -8,7 +8,7 @@ use crate::tensor::PyTensor;
 use gt_client::backward::{self, BackwardOptions};
 use gt_client::{Node, Tensor, tape};
 use gt_ops::Meta;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use std::sync::{Arc, Weak};
@@ -138,11 +138,22 @@ impl PyTensor {
     ///     >>> x.grad
     ///     tensor([3., 3.])
     #[getter]
-    fn grad(&self, py: Python<'_>) -> Option<PyTensor> {
+    fn grad(&self, py: Python<'_>) -> PyResult<Option<PyTensor>> {
         let this = self.read(py);
-        let mut grad = PyTensor::wrap(this.grad()?);
+        let Some(grad) = this.grad() else {
+            let computed = this.node().is_some_and(|node| !node.is_leaf() && !node.shows_retained_grad());
+            let gets_none = computed && this.shows_requires_grad();
+            drop(this);
+            if gets_none {
+                let text = c"this tensor was computed from others, so backward() leaves its .grad None, unless \
+                             retain_grad() is called before";
+                PyErr::warn(py, &py.get_type::<PyUserWarning>(), text, 1)?;
+            }
+            return Ok(None);
+        };
+        let mut grad = PyTensor::wrap(grad);
         grad.gradient_of = this.grad_holder().map(|node| Arc::downgrade(&node));
-        Some(grad)
+        Ok(Some(grad))
     }
     #[setter(grad)]
     fn set_grad(&self, py: Python<'_>, grad: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
@@ -353,9 +364,21 @@ impl PyTensor {
         let this = self.snapshot(py)?;
         let gradient = gradient.map(|g| optional(g)).transpose()?.flatten();
         let inputs = inputs.map(wanted).transpose()?;
+        warn_of_cycle(py, create_graph)?;
         backward::backward(&[(&this, gradient.as_ref())], inputs.as_deref(), options(retain_graph, create_graph))
             .or_raise()
     }
+}
+
+/// Warns of gradients whose graphs refer to the leaves that hold them.
+fn warn_of_cycle(py: Python<'_>, create_graph: bool) -> PyResult<()> {
+    if !create_graph {
+        return Ok(());
+    }
+    let text =
+        c"backward(create_graph=True) leaves gradients whose graphs refer to their parameters, which are not freed \
+                 until .grad = None: autograd.grad returns them instead";
+    PyErr::warn(py, &py.get_type::<PyUserWarning>(), text, 1)
 }
 
 /// Whether operations are recorded, until it is dropped.
@@ -467,6 +490,7 @@ fn run_backward(
 ) -> PyResult<()> {
     let roots = roots(tensors, grads)?;
     let inputs = inputs.map(wanted).transpose()?;
+    warn_of_cycle(tensors.py(), create_graph)?;
     backward::backward(&borrowed(&roots), inputs.as_deref(), options(retain_graph, create_graph)).or_raise()
 }
 

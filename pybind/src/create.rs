@@ -11,7 +11,7 @@ use crate::session::current;
 use crate::tensor::PyTensor;
 use gt_client::{Scope, Tensor};
 use gt_ops::{DType, Scalar, build};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use smallvec::smallvec;
@@ -94,6 +94,10 @@ fn tensor<'py>(
         let given = options.map_or_else(|| Ok(PyDict::new(py)), |options| options.copy())?;
         given.set_item("dtype", dtype)?;
         return overrides::call(py, ("gt.overrides", "dispatch"), "tensor", data, &given);
+    }
+    if data.is_instance_of::<PyTensor>() {
+        let text = c"tensor() of a tensor is a copy without gradients: .detach().clone() says so";
+        PyErr::warn(py, &py.get_type::<PyUserWarning>(), text, 1)?;
     }
     match made(data, dtype, options) {
         Err(error) if error.is_instance_of::<MetaDevice>(py) => {

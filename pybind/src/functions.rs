@@ -23,7 +23,7 @@ use gt_functions::declaration::{Function, Kind, OptionalInts, Outcome, Parameter
 use gt_ops::expr::Builder;
 use gt_ops::forms::Autocast;
 use gt_ops::{DType, Graph, Op, OpError, Scalar, Val, build};
-use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyUserWarning};
+use pyo3::exceptions::{PyNotImplementedError, PyOverflowError, PyRuntimeError, PyTypeError, PyUserWarning};
 use pyo3::ffi;
 use pyo3::impl_::trampoline::{MethodDef, fastcall_cfunction_with_keywords};
 use pyo3::prelude::*;
@@ -36,6 +36,9 @@ use std::sync::LazyLock;
 
 /// The functions whose former signatures, which PyTorch still accepts, have numbers before tensors.
 const NUMBERS_FIRST: [&str; 9] = ["add", "sub", "addcmul", "addcdiv", "addbmm", "addmm", "addmv", "addr", "baddbmm"];
+
+/// Functions whose gradients `gt.sparse` computes, if the program asks for sparse ones.
+const SPARSE_GRADIENTS: [&str; 2] = ["embedding", "embedding_bag"];
 
 /// A name in one form, with its overloads.
 struct Entry {
@@ -338,6 +341,21 @@ fn overridden<'py>(
     } else if NUMBERS_FIRST.contains(&entry.name.trim_end_matches('_')) && error.is_instance_of::<PyTypeError>(py) {
         match arguments.call(object.bind(py), "gt._deprecated", "numbers_first")? {
             // The arguments are not in the former order, either.
+            result if result.is(py.NotImplemented()) => Err(error),
+            result => Ok(result),
+        }
+    } else if entry.name == "einsum" && error.is_instance_of::<PyTypeError>(py) {
+        match arguments.call(object.bind(py), "gt._einsum", "of_lists")? {
+            // The equation is no string for another reason.
+            result if result.is(py.NotImplemented()) => Err(error),
+            result => Ok(result),
+        }
+    } else if entry.module == "nn.functional"
+        && SPARSE_GRADIENTS.contains(&entry.name)
+        && error.is_instance_of::<PyNotImplementedError>(py)
+    {
+        match arguments.call(object.bind(py), "gt.sparse._embeddings", "looked_up")? {
+            // The error is about something else.
             result if result.is(py.NotImplemented()) => Err(error),
             result => Ok(result),
         }
@@ -1115,7 +1133,11 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             return Ok(results.into_any().unbind());
         }
         let class = self.entry.class.get_or_try_init(py, || -> PyResult<Py<PyType>> {
-            let made = py.import("gt._types")?.call_method1("named_results", (self.entry.name, names.to_vec()))?;
+            let made = match self.entry.module {
+                "" => self.entry.name.to_owned(),
+                module => format!("{}_{}", module.replace('.', "_"), self.entry.name),
+            };
+            let made = py.import("gt._types")?.call_method1("named_results", (made, names.to_vec()))?;
             Ok(made.cast_into::<PyType>()?.unbind())
         })?;
         Ok(class.bind(py).call1(results)?.unbind())

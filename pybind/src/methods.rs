@@ -14,7 +14,7 @@ use crate::tensor::{PyTensor, build_from};
 use gt_client::{Repeats, Scope, Tensor, tape};
 use gt_ops::dtype::Promotable;
 use gt_ops::{Arg, DType, Meta, OpError, Scalar, build};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyComplex, PyDict, PyFloat, PyList, PyTuple, PyType};
@@ -658,8 +658,13 @@ fn real_item<'py>(item: Bound<'py, PyAny>, to: &str) -> PyResult<Bound<'py, PyAn
 /// The tensor itself, or its elements in `dtype`.
 fn cast_to<'py>(slf: &Bound<'py, PyTensor>, dtype: DType) -> PyResult<Bound<'py, PyTensor>> {
     let py = slf.py();
-    if slf.get().read(py).meta().dtype == dtype {
+    let own = slf.get().read(py).meta().dtype;
+    if own == dtype {
         return Ok(slf.clone());
+    }
+    if own.is_complex() && !dtype.is_complex() && dtype != DType::Bool {
+        let text = c"the conversion of complex numbers to real ones drops their imaginary parts: .real says so";
+        PyErr::warn(py, &py.get_type::<PyUserWarning>(), text, 1)?;
     }
     Bound::new(py, slf.get().build(py, |g, v| build::cast(g, v, dtype))?)
 }

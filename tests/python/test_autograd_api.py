@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gt
-from gt import autograd
+from gt import _gt, autograd
 from gt.autograd.function import once_differentiable
 
 
@@ -618,3 +618,24 @@ def test_positions_that_a_function_computes_itself_are_kept_for_a_second_pass(
     z.sum().backward()
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         z.sum().backward()
+
+
+def test_a_step_of_a_custom_function_leaves_nothing_on_the_tape() -> None:
+    class Twice(gt.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: gt.Tensor) -> gt.Tensor:
+            result = 2 * x
+            ctx.save_for_backward(x, result)
+            return result
+
+        @staticmethod
+        def backward(ctx: Any, grad: gt.Tensor) -> gt.Tensor:
+            x, result = ctx.saved_tensors
+            return grad * result / x
+
+    x = gt.ones(3, requires_grad=True)
+    before = len(_gt.tape())
+    for _ in range(5):
+        Twice.apply(x).sum().backward()
+    assert x.grad.tolist() == [10, 10, 10]
+    assert len(_gt.tape()) == before

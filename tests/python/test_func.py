@@ -136,3 +136,12 @@ def test_tied_parameters_are_given_once() -> None:
         func.functional_call(Tied(), {"one.weight": weight, "two.weight": weight * 2}, x)
     with pytest.raises(RuntimeError, match="bias"):
         func.functional_call(nn.Linear(2, 2), {"weight": weight}, x, strict=True)
+
+
+def test_linearize_gives_products_with_one_jacobian() -> None:
+    x, y = gt.tensor([1.0, 2.0]), gt.tensor(3.0)
+    value, product = gt.func.linearize(lambda x, y: {"z": x * x * y}, x, y)
+    assert value["z"].tolist() == [3, 12]
+    # d(x^2 y) = 2 x y dx + x^2 dy
+    assert product(gt.tensor([1.0, 0.0]), gt.tensor(0.0))["z"].tolist() == [6, 0]
+    assert product(gt.tensor([1.0, 1.0]), gt.tensor(1.0))["z"].tolist() == [7, 16]

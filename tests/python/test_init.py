@@ -50,8 +50,6 @@ def test_rows_that_are_looked_up_are_kept_short() -> None:
     rows = nn.Embedding(3, 2, max_norm=1.0, _weight=weight)
     assert_close(rows(gt.tensor([0, 2])), [[0.6, 0.8], [0.3, 0.4]], tolerance=1e-5)
     assert rows.weight[1].tolist() == [30.0, 40.0]
-    with pytest.raises(NotImplementedError, match="sparse=True is not there"):
-        nn.Embedding(3, 2, sparse=True)(gt.tensor([0]))
 
 
 def test_layers_are_made_where_they_are_told() -> None:

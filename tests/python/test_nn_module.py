@@ -64,8 +64,26 @@ def test_backward_hooks_see_and_replace() -> None:
     assert seen == [(True, [[2, 2]], [[2]])]
     assert x.grad.tolist() == [[20, 20]]
     assert layer.weight.grad.tolist() == [[2, 2]]
-    with pytest.raises(NotImplementedError, match="register_full_backward_hook"):
-        layer.register_backward_hook(look)
+
+
+def test_the_older_backward_hook_is_the_full_one() -> None:
+    layer = nn.ReLU()
+    with pytest.warns(FutureWarning, match="register_full_backward_hook"):
+        handle = layer.register_backward_hook(lambda _module, grad_input, _output: (grad_input[0].clamp(min=0),))
+    x = gt.tensor([-1.0, 1.0, 2.0], requires_grad=True)
+    factors = gt.tensor([1.0, -1.0, 1.0])
+    (layer(x) * factors).sum().backward()
+    assert x.grad.tolist() == [0, 0, 1]
+    handle.remove()
+    (layer(x) * factors).sum().backward()
+    assert x.grad.tolist() == [0, -1, 2]
+    seen: list[str] = []
+    with pytest.warns(FutureWarning, match="register_full_backward_hook"):
+        handle = nn.modules.module.register_module_backward_hook(lambda module, *_: seen.append(type(module).__name__))
+    nn.Sequential(nn.Linear(3, 3), layer)(x).sum().backward()
+    handle.remove()
+    layer(x).sum().backward()
+    assert seen == ["ReLU", "Linear", "Sequential"]
 
 
 def test_a_backward_hook_of_a_module_whose_input_needs_no_gradient() -> None:

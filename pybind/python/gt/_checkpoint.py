@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from gt import _gt, _pytorch_names, _safetensors
+from gt import _gt, _layouts, _pytorch_names, _safetensors
 from gt._checkpoint_writer import STORAGES, contiguous
 from gt._gt import Tensor
 from gt._types import Size
@@ -82,6 +82,7 @@ class _Reader(pickle.Unpickler):
             ("torch._utils", "_rebuild_tensor_v2"): self.tensor,
             ("torch._utils", "_rebuild_tensor"): self.tensor,
             ("torch._utils", "_rebuild_tensor_v3"): self.tensor_of_bytes,
+            ("torch._utils", "_rebuild_sparse_tensor"): _sparse,
             ("torch._utils", "_rebuild_parameter"): self.parameter,
             ("torch._utils", "_rebuild_parameter_with_state"): self.parameter,
             ("torch._tensor", "_rebuild_from_type_v2"): _of_type,
@@ -89,6 +90,7 @@ class _Reader(pickle.Unpickler):
             ("torch", "Tensor"): Tensor,
             ("torch", "Size"): Size,
             ("torch", "device"): _gt.device,
+            ("torch.serialization", "_get_layout"): _layout,
             ("collections", "OrderedDict"): OrderedDict,
             ("collections", "Counter"): Counter,
             **{
@@ -297,3 +299,22 @@ def load(content: bytes, anywhere: bool, weights_only: bool, elements: bool = Tr
         return reader.load()
     except (TypeError, AttributeError, IndexError, EOFError, UnicodeDecodeError, KeyError) as error:
         raise pickle.UnpicklingError(f"load: the pickle of this checkpoint is damaged: {error}") from error
+
+
+def _layout(name: str) -> _layouts.layout:
+    """`_get_layout`: the layout of a name, as `torch.sparse_coo`."""
+    found = getattr(_layouts, name.removeprefix("torch."), None)
+    if not isinstance(found, _layouts.layout):
+        raise pickle.UnpicklingError(f"load: there is no layout {name}")
+    return found
+
+
+def _sparse(layout: _layouts.layout, parts: tuple[Any, ...]) -> Tensor:
+    """`_rebuild_sparse_tensor`: a tensor of its layout and of the parts that it has in it."""
+    # Classes override operations from the first import of this module on.
+    from gt import sparse
+
+    if layout is _layouts.sparse_coo:
+        indices, values, size, *coalesced = parts
+        return sparse._coo(indices, values, size, is_coalesced=coalesced[0] if coalesced else None)
+    return sparse._compressed_matrix(layout, *parts)

@@ -18,7 +18,7 @@ import numpy as np
 
 from gt import _gt, _pytorch_names, _safetensors
 from gt._gt import Tensor
-from gt._layouts import layout, memory_format
+from gt._layouts import layout, memory_format, strided
 from gt._types import Size
 from gt.nn.module import Module
 
@@ -166,6 +166,8 @@ class _Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
             return self._module(obj)
         if isinstance(obj, Size):
             return _named("torch", "Size"), (tuple(obj),)
+        if isinstance(obj, layout):
+            return _named("torch.serialization", "_get_layout"), (f"torch.{obj._name}",)
         if isinstance(obj, _gt.device):
             return _named("torch", "device"), (str(obj),)
         return NotImplemented
@@ -214,6 +216,8 @@ class _Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
             if t.__dict__:
                 return _named("torch._utils", "_rebuild_parameter_with_state"), (*parts, t.__dict__)
             return _named("torch._utils", "_rebuild_parameter"), parts
+        if t.layout is not strided:
+            return _named("torch._utils", "_rebuild_sparse_tensor"), (t.layout, t._parts())
         if type(t) is not Tensor or t.__dict__:
             make, arguments = self._elements(t, t.requires_grad)
             return _named("torch._tensor", "_rebuild_from_type_v2"), (make, type(t), arguments, t.__dict__)

@@ -54,14 +54,14 @@ class finfo:  # noqa: N801 (PyTorch's name)
         else:
             known = np.finfo(_FLOATS[type.name])
             self.eps, self.tiny, self.max = float(known.eps), float(known.tiny), float(known.max)
-            self.resolution = float(known.resolution)
+            self.resolution = float(f"1e-{known.precision}")
         self.min = -self.max
         self.smallest_normal = self.tiny
 
     def __repr__(self) -> str:
         return (
-            f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, "
-            f"smallest_normal={self.smallest_normal}, tiny={self.tiny}, dtype={self.dtype})"
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
+            f"smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, dtype={self.dtype})"
         )
 
 
@@ -89,7 +89,7 @@ class iinfo:  # noqa: N801 (PyTorch's name)
         self.max = self.min + 2**self.bits - 1
 
     def __repr__(self) -> str:
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
 
 
 def can_cast(from_: dtype, to: dtype) -> bool:

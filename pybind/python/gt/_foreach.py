@@ -73,11 +73,11 @@ def _each(name: str, method: str, in_place: bool) -> Callable[..., list[Tensor] 
     return apply
 
 
-def _foreach_norm(self: Sequence[Tensor], ord: float = 2, dtype: _gt.dtype | None = None) -> list[Tensor]:
+def _foreach_norm(self: Sequence[Tensor], ord: float = 2, dtype: _gt.dtype | None = None) -> tuple[Tensor, ...]:
     """The norm of each tensor of a list, over all its elements."""
     from gt import linalg
 
-    return [linalg.vector_norm(t, ord, dtype=dtype) for t in self]
+    return tuple(linalg.vector_norm(t, ord, dtype=dtype) for t in self)
 
 
 def _foreach_max(self: Sequence[Tensor]) -> list[Tensor]:

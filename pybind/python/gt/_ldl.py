@@ -27,8 +27,8 @@ _Array = np.ndarray[Any, Any]
 # elements equally for one column and for two at once.
 _SHARE = (1 + math.sqrt(17)) / 8
 
-_Factors = named_results("ldl_factor", ["LD", "pivots"])
-_FactorsInfo = named_results("ldl_factor_ex", ["LD", "pivots", "info"])
+_Factors = named_results("linalg_ldl_factor", ["LD", "pivots"])
+_FactorsInfo = named_results("linalg_ldl_factor_ex", ["LD", "pivots", "info"])
 
 
 def _sizes(values: _Array) -> _Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +36,12 @@ def write(name: str, out: Any, result: Any, same_dtype: bool) -> Any:
             "arguments requires grad."
         )
     if out.shape != result.shape:
+        if out.numel():
+            warnings.warn(
+                f"{name}(): out has the shape {tuple(out.shape)} and is resized to {tuple(result.shape)}: pass one of "
+                "that shape, or one without elements.",
+                stacklevel=2,
+            )
         resized = out.new_empty(result.shape)
         resized._rebind(result)
         out.data = resized

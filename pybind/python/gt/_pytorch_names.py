@@ -60,10 +60,6 @@ def gt_name(name: str) -> str | None:
         return None
 
 
-# Classes of PyTorch that differ from another only in what quantization does with them.
-_SAME = {("torch.nn.modules.linear", "NonDynamicallyQuantizableLinear"): ("torch.nn.modules.linear", "Linear")}
-
-
 def is_own(module: str) -> bool:
     """Whether a module is one of this package, by its name."""
     return module == "gt" or module.startswith("gt.")
@@ -107,7 +103,6 @@ def object_of(module: str, name: str) -> Any:
     Raises:
         AttributeError: There is none.
     """
-    module, name = _SAME.get((module, name), (module, name))
     place = gt_name(module)
     if place is None:
         raise AttributeError(f"{module}.{name}: GT does not have it{_absent.reason(module)}")

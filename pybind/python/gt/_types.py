@@ -63,13 +63,36 @@ class ValuesIndices(NamedTuple):
 
 
 def named_results(function: str, names: list[str]) -> type:
-    """The class of a function's results, a named tuple; functions whose results have the same names share it."""
-    for known in NAMED:
-        if list(known._fields) == names:
-            return known
-    made = namedtuple(function, names)
-    NAMED.append(made)
+    """The class of a function's results, a named tuple; those whose results have the same names share its base.
+
+    Args:
+        function: PyTorch's name of the class, as `linalg_qr`.
+        names: The names of the results.
+    """
+    made = RESULTS.get(function)
+    if made is None:
+        base = next((known for known in NAMED if list(known._fields) == names), None)
+        if base is None:
+            base = namedtuple(function, names)
+            NAMED.append(base)
+        own = {"__slots__": (), "__module__": "gt.return_types", "__repr__": _text, "__reduce__": _reduced}
+        made = RESULTS[function] = type(function, (base,), own)
     return made
+
+
+def _text(results: Any) -> str:
+    """A line for each result, as PyTorch prints them."""
+    lines = ",\n".join(f"{name}={value!r}" for name, value in zip(results._fields, results, strict=True))
+    return f"{package()}.return_types.{type(results).__name__}(\n{lines})"
+
+
+def _reduced(results: Any) -> tuple[Any, ...]:
+    return _again, (type(results).__name__, list(results._fields), tuple(results))
+
+
+def _again(function: str, names: list[str], results: tuple[Any, ...]) -> Any:
+    """The results of a function, from a pickle."""
+    return named_results(function, names)(*results)
 
 
 class MinMax(NamedTuple):
@@ -94,3 +117,5 @@ class MantissaExponent(NamedTuple):
 
 
 NAMED: list[Any] = [ValuesIndices, MinMax, Histogram, MantissaExponent]
+# The class of each function's results, by PyTorch's name.
+RESULTS: dict[str, Any] = {}

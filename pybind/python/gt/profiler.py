@@ -381,7 +381,7 @@ class profile:  # noqa: N801 (PyTorch's name)
     def __init__(
         self,
         *,
-        activities: Iterable[ProfilerActivity] | None = None,  # noqa: ARG002 (all workers are profiled)
+        activities: Iterable[ProfilerActivity] | None = None,
         schedule: Callable[[int], ProfilerAction] | None = None,
         on_trace_ready: Callable[[profile], Any] | None = None,
         record_shapes: bool = False,
@@ -395,6 +395,9 @@ class profile:  # noqa: N801 (PyTorch's name)
         without = ", ".join(name for name, value in asked.items() if value)
         if without:
             warnings.warn(f"profile: {without} has no effect: the daemon's tape does not have that", stacklevel=2)
+        # All workers are profiled in any case.
+        if ProfilerActivity.CUDA in (activities or ()) and not _gt.cuda_devices():
+            warnings.warn("profile: there is no CUDA device to profile", stacklevel=2)
         self._with_stack, self._record_shapes, self._profile_memory = with_stack, record_shapes, profile_memory
         # The dtypes and sizes of tensors by id, as the daemon writes them.
         self._tensors: dict[int, str] = {}

@@ -1,15 +1,11 @@
-"""The classes of results with several parts, by the names that PyTorch gives them: `gt.return_types.max`.
-
-Functions whose results have the same parts share a class, so `isinstance` says how a result is built, not which
-function it comes from.
-"""
+"""The classes of results with several parts, by the names that PyTorch gives them: `gt.return_types.max`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from gt import _absent
-from gt._types import Histogram, MantissaExponent, MinMax, ValuesIndices, named_results
+from gt._types import named_results
 
 __getattr__ = _absent.getter(__name__)
 
@@ -35,13 +31,15 @@ _PARTS = {
     "svd": "U S V",
     "triangular_solve": "solution cloned_coefficient",
 }
+_WITH_INDICES = "max min median nanmedian mode kthvalue sort topk cummax cummin"
+_VALUES = ["values", "indices"]
 _CLASSES: dict[str, Any] = {
-    **dict.fromkeys("max min median nanmedian mode kthvalue sort topk cummax cummin".split(), ValuesIndices),
-    "aminmax": MinMax,
-    "frexp": MantissaExponent,
-    "histogram": Histogram,
-    "histogramdd": Histogram,
-    **{name: named_results(name.removeprefix("linalg_"), parts.split()) for name, parts in _PARTS.items()},
+    **{name: named_results(name, _VALUES) for name in _WITH_INDICES.split()},
+    "aminmax": named_results("aminmax", ["min", "max"]),
+    "frexp": named_results("frexp", ["mantissa", "exponent"]),
+    "histogram": named_results("histogram", ["hist", "bin_edges"]),
+    "histogramdd": named_results("histogramdd", ["hist", "bin_edges"]),
+    **{name: named_results(name, parts.split()) for name, parts in _PARTS.items()},
 }
 all_return_types: list[Any] = []
 for _name, _class in _CLASSES.items():

@@ -86,6 +86,7 @@ class GradScaler:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         for gradient in gradients:
             gradient.mul_(1.0 / self._scale)
+        gradients = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
         finite = [gradient.isfinite().all() for gradient in gradients]
         self._found[id(optimizer)] = bool(finite) and not bool(gt.stack(finite).all())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from gt import _absent, _gt
+from gt import _absent, _gt, _tape
 from gt._autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from gt._functions import top
 from gt._gt import Tensor
@@ -154,7 +154,7 @@ def grad(
             for row in zip(*seeds, strict=True)
         ]
         return tuple(None if g[0] is None else top.stack(list(g)) for g in zip(*each, strict=True))
-    found = _gt.gradients(roots, _seeds(roots, grad_outputs), wanted, retain_graph, create_graph)
+    found = _tape.gradients(roots, _seeds(roots, grad_outputs), wanted, retain_graph, create_graph)
     if materialize_grads:
         pairs = zip(found, wanted, strict=True)
         return tuple(top.zeros_like(t) if gradient is None else gradient for gradient, t in pairs)

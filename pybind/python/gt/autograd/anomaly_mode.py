@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import TracebackType
 
 from gt import _gt
@@ -38,4 +39,5 @@ class detect_anomaly(set_detect_anomaly):  # noqa: N801 (PyTorch's name)
     """
 
     def __init__(self, check_nan: bool = True) -> None:
+        warnings.warn("Anomaly detection is on: it examines every gradient, which is slow.", stacklevel=2)
         super().__init__(True, check_nan)

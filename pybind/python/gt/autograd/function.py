@@ -200,11 +200,15 @@ class Function:
         gradient_of = cls.backward if cls.vjp is Function.vjp else cls.vjp
 
         def backward(node: Any, grads: Sequence[Tensor | None], retain: bool) -> list[Tensor | None]:
-            ctx._node = node
             given = _zeros_for(grads, metas) if ctx._materialize else grads
             # Outputs that are not tensors keep their position, and have no gradient.
             of_result = dict(zip(places, given, strict=True))
-            found = gradient_of(ctx, *(of_result.get(i) for i in range(len(results))))
+            ctx._node = node
+            try:
+                found = gradient_of(ctx, *(of_result.get(i) for i in range(len(results))))
+            finally:
+                # The node holds this function, which holds the context: a cycle that nothing would free.
+                ctx._node = None
             if not retain and ctx._saved:
                 ctx._saved = None
             return _check_gradients(name, found, args)

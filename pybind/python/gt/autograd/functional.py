@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gt import _gt
+from gt import _tape
 from gt._autograd import enable_grad
 from gt._functions import top
 from gt._gt import Tensor
@@ -46,7 +46,7 @@ def _gradients(
     found: Sequence[Tensor | None] = [None] * len(inputs)
     if live:
         roots, weights = zip(*live, strict=True)
-        found = _gt.gradients(roots, weights, inputs, True, create_graph)
+        found = _tape.gradients(roots, weights, inputs, True, create_graph)
     if strict and any(gradient is None for gradient in found):
         raise RuntimeError(
             f"Output of the user-provided function is independent of input {[g is None for g in found].index(True)}. "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gt import _gt
+from gt import _gt, _tape
 from gt._autograd import enable_grad
 from gt._functions import top
 from gt._gt import Tensor
@@ -80,7 +80,7 @@ def _gradients(outputs: list[Tensor], leaves: list[Tensor], seeds: list[Tensor],
     if not live:
         return [top.zeros_like(leaf) for leaf in leaves]
     roots, weights = zip(*live, strict=True)
-    found = _gt.gradients(list(roots), list(weights), leaves, True, create_graph)
+    found = _tape.gradients(list(roots), list(weights), leaves, True, create_graph)
     return [top.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True)]
 
 
@@ -215,6 +215,25 @@ def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any,
         slopes = rebuild(_gradients(products, dummies, along, follow))
     done = (_detach_unless(result, follow), slopes)
     return (*done, _detach_unless(aux, follow)) if has_aux else done
+
+
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """The value of a function, and the function of `v` that gives `J v` with its Jacobian at the arguments.
+
+    Args:
+        func: The function; each product calls it again.
+        *primals: Its arguments.
+
+    Example:
+        >>> value, product = gt.func.linearize(lambda x: x * x, gt.tensor(3.0))
+        >>> value, product(gt.tensor(1.0)), product(gt.tensor(2.0))
+        (tensor(9.), tensor(6.), tensor(12.))
+    """
+
+    def product(*tangents: Any) -> Any:
+        return jvp(func, primals, tangents)[1]
+
+    return func(*primals), product
 
 
 def rows_of_jacobian(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,12 @@ from gt.utils.hooks import RemovableHandle
 
 if TYPE_CHECKING:
     from gt.nn.module import Module
+
+
+_OLDER = (
+    "A backward hook gets the gradients of the module's inputs, as a full backward hook: use "
+    "register_full_backward_hook"
+)
 
 
 class _Watch(Function):
@@ -78,6 +85,11 @@ class _BackwardPass:
                 grads = _tuple(answer)
         self.grad_output = grads
         if self.after and not self.enters:
+            warnings.warn(
+                f"The backward hook of {type(self.module).__name__} gets grad_input=(None, …): no input of the module "
+                "requires a gradient.",
+                stacklevel=2,
+            )
             self.leave((None,) * self.inputs)
         return grads
 
@@ -233,8 +245,13 @@ class Hooked:
         return RemovableHandle(self._backward_hooks).add(hook, prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Raises NotImplementedError: use `register_full_backward_hook`."""
-        raise NotImplementedError("register_backward_hook is not there: use register_full_backward_hook")
+        """Deprecated name of `register_full_backward_hook`.
+
+        The hook gets the gradients of the module's inputs. PyTorch gives it those of the operands of the last operation
+        in `forward`, which are others if there are several operations, and for a layer with a weight.
+        """
+        warnings.warn(_OLDER, FutureWarning, stacklevel=2)
+        return self.register_full_backward_hook(hook)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Registers `hook(module, prefix, keep_vars)`, called before `state_dict` reads the module."""
@@ -332,6 +349,12 @@ def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHan
     """Registers `hook(module, grad_input, grad_output)` for all modules: see `Module.register_full_backward_hook`."""
     every.used = True
     return every.register_full_backward_hook(hook)
+
+
+def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Deprecated name of `register_module_full_backward_hook`: see `Module.register_backward_hook`."""
+    warnings.warn(_OLDER, FutureWarning, stacklevel=2)
+    return register_module_full_backward_hook(hook)
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:

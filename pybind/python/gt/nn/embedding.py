@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from gt import _core as gt
@@ -25,7 +26,8 @@ class Embedding(Module):
         max_norm: Looked-up rows of a larger norm are rescaled to it, in place.
         norm_type: The order of that norm.
         scale_grad_by_freq: Whether a row's gradient is divided by the row's number of occurrences in the input.
-        sparse: Not supported: gradients are dense.
+        sparse: Whether the weight's gradient is a sparse COO tensor of the rows that were looked up, for the optimizers
+            `SGD`, `Adagrad` and `SparseAdam`.
         _weight: The initial weight.
         _freeze: Whether the weight is not trained.
         device: Where the weight is.
@@ -62,6 +64,9 @@ class Embedding(Module):
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
         self.sparse = sparse
+        if sparse:
+            # Hooks that the program registers from now on are called with sparse gradients.
+            import_module("gt.sparse")
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         if padding_idx is not None:
@@ -136,7 +141,7 @@ class EmbeddingBag(Embedding):
         norm_type: See `Embedding`.
         scale_grad_by_freq: See `Embedding`.
         mode: `"sum"`, `"mean"` or `"max"`.
-        sparse: Not supported: gradients are dense.
+        sparse: See `Embedding`; not for `"max"`.
         _weight: The initial weight.
         include_last_offset: Whether the last offset is the end of the last bag.
         padding_idx: An index that is skipped, and whose row is not trained.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 from gt import _core as gt
@@ -102,6 +103,12 @@ def trunc_normal_(
         >>> bool((weight.abs() <= 2).all())
         True
     """
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn(
+            "trunc_normal_: the mean is more than 2 standard deviations outside of [a, b]: float32 has few numbers for "
+            "so small a part of the distribution.",
+            stacklevel=3,
+        )
     low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
     drawn = (_uniform(tensor, generator) * (high - low) + low).erfinv() * (std * math.sqrt(2)) + mean
     return tensor.copy_(drawn.clamp(a, b))
@@ -262,6 +269,14 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
+def _is_empty(tensor: Tensor) -> bool:
+    """Whether a weight, of which the user is warned, has no elements."""
+    if 0 not in tensor.shape:
+        return False
+    warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+    return True
+
+
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:
@@ -278,6 +293,8 @@ def kaiming_uniform_(
         >>> gt.nn.init.kaiming_uniform_(gt.empty(3, 5), nonlinearity="relu").shape
         gt.Size([3, 5])
     """
+    if _is_empty(tensor):
+        return tensor
     bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
@@ -298,6 +315,8 @@ def kaiming_normal_(
         >>> gt.nn.init.kaiming_normal_(gt.empty(3, 5), mode="fan_out").shape
         gt.Size([3, 5])
     """
+    if _is_empty(tensor):
+        return tensor
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 

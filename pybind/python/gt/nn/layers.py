@@ -100,6 +100,10 @@ class Flatten(Module):
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
+class NonDynamicallyQuantizableLinear(Linear):
+    """The affine map that ends `MultiheadAttention`, under the name that PyTorch prints and saves."""
+
+
 class Unflatten(Module):
     """Splits axis `dim` into several axes of the sizes `unflattened_size`, of which one may be -1.
 

@@ -70,7 +70,8 @@ class LazyModuleMixin:
 
     def reset_parameters(self) -> None:
         """Initializes the parameters anew, if they are materialized."""
-        if not self.has_uninitialized_params():
+        # The base's constructor calls this for a layer without input features, before there are placeholders.
+        if not self.has_uninitialized_params() and all(t.numel() for t in self.parameters(recurse=False)):
             super().reset_parameters()  # type: ignore[misc]
 
     def _make_placeholders(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from gt import _core as gt
 from gt._deprecated import deprecated
 from gt._gt import Tensor
+from gt._layouts import package
 from gt.nn import _hooks
 from gt.nn._hooks import Hooked, every
 from gt.nn._state_dict import Stateful
@@ -102,19 +103,21 @@ class Module(Hooked, Stateful):
         elif isinstance(value, Buffer):
             if name in self.__dict__.get("_parameters", ()):
                 raise TypeError(
-                    f"cannot assign '{_type_of(value)}' as parameter '{name}' (gt.nn.Parameter or None expected)"
+                    f"cannot assign '{_type_of(value)}' as parameter '{name}' "
+                    f"({package()}.nn.Parameter or None expected)"
                 )
             self.register_buffer(name, value, Buffer.is_persistent(value))
         else:
             for registry, kind, wanted in (
-                ("_parameters", "parameter", "gt.nn.Parameter"),
-                ("_modules", "child module", "gt.nn.Module"),
-                ("_buffers", "buffer", "gt.Tensor"),
+                ("_parameters", "parameter", "nn.Parameter"),
+                ("_modules", "child module", "nn.Module"),
+                ("_buffers", "buffer", "Tensor"),
             ):
                 if name in self.__dict__.get(registry, ()):
                     if value is not None and not (registry == "_buffers" and isinstance(value, Tensor)):
                         raise TypeError(
-                            f"cannot assign '{_type_of(value)}' as {kind} '{name}' ({wanted} or None expected)"
+                            f"cannot assign '{_type_of(value)}' as {kind} '{name}' "
+                            f"({package()}.{wanted} or None expected)"
                         )
                     self._put(registry, name, value)
                     return

@@ -9,7 +9,7 @@ from gt import _core as gt
 from gt._functions import nn_functional as functional
 from gt._gt import Tensor
 from gt.nn import init
-from gt.nn.layers import Linear
+from gt.nn.layers import NonDynamicallyQuantizableLinear
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
@@ -92,7 +92,7 @@ class MultiheadAttention(Module):
         self.register_parameter("v_proj_weight", None if joint else made(embed_dim, self.vdim))
         self.register_parameter("in_proj_weight", made(3 * embed_dim, embed_dim) if joint else None)
         self.register_parameter("in_proj_bias", made(3 * embed_dim) if bias else None)
-        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
         self.register_parameter("bias_k", made(1, 1, embed_dim) if add_bias_kv else None)
         self.register_parameter("bias_v", made(1, 1, embed_dim) if add_bias_kv else None)
         self._reset_parameters()

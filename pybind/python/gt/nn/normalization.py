@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -363,6 +364,12 @@ class _InstanceNorm(_NormBase):
             raise ValueError(
                 f"expected input's size at dim={input.ndim - batch.ndim + 1} to match num_features "
                 f"({self.num_features}), but got: {batch.shape[1]}."
+            )
+        if batch.shape[1] != self.num_features:
+            warnings.warn(
+                f"{type(self).__name__}: num_features={self.num_features} has no effect without affine=True, and the "
+                f"input has {batch.shape[1]} channels.",
+                stacklevel=2,
             )
         result = functional.instance_norm(
             *(batch, self.running_mean, self.running_var, self.weight, self.bias),

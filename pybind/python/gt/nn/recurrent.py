@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +70,10 @@ class RNNBase(Module):
             )
         if hidden_size <= 0:
             raise ValueError("hidden_size must be greater than zero")
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(
+                f"dropout is between layers, and num_layers=1: dropout={dropout} has no effect.", stacklevel=3
+            )
         if num_layers <= 0:
             raise ValueError("num_layers must be greater than zero")
         if proj_size < 0:

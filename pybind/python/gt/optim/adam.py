@@ -90,6 +90,7 @@ class Adam(_WithMoments, declared=True):
     differentiable: bool = False
     fused: bool | None = None
     decoupled_weight_decay: bool = False
+    _instead = ", please consider SparseAdam instead"
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self._update_moments(p, self._apply_weight_decay(p, grad, group), group)

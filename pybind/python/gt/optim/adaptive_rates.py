@@ -49,13 +49,30 @@ class Adagrad(Optimizer, declared=True):
     fused: bool | None = None
     _nonnegative = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
 
-    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        grad = descent_gradient(p, grad, group)
+    def _begin(self, p: Tensor, group: dict[str, Any]) -> tuple[dict[str, Any], float]:
+        """The state of a parameter, and the learning rate of its next step, which it counts."""
         state = self.state[p]
         if not state:
             state.update(step=0, sum=gt.full_like(p, group["initial_accumulator_value"]))
         lr = group["lr"] / (1 + state["step"] * group["lr_decay"])
         state["step"] += 1
+        return state, lr
+
+    def _update_by_sparse(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        if group["weight_decay"]:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        state, lr = self._begin(p, group)
+        grad = grad.coalesce()
+        where, values = tuple(grad.indices()), grad.values()
+        if group["maximize"]:
+            values = -values
+        total = state["sum"][where] + values * values
+        state["sum"][where] = total
+        p[where] += gt._scaled_step(values, total, group["eps"]) * -lr
+
+    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        grad = descent_gradient(p, grad, group)
+        state, lr = self._begin(p, group)
         state["sum"] = gt.addcmul(state["sum"], grad, grad)
         p.addcmul_(gt._scaled_step(grad, state["sum"], group["eps"]), -lr)
 

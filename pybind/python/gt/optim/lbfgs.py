@@ -65,7 +65,8 @@ class LBFGS(Optimizer, declared=True):
 
     def _gradient(self) -> Tensor:
         params = self.param_groups[0]["params"]
-        found = gt.cat([(gt.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params])
+        grads = [gt.zeros_like(p) if p.grad is None else p.grad for p in params]
+        found = gt.cat([(grad.to_dense() if grad.is_sparse else grad).reshape(-1) for grad in grads])
         return -found if self.param_groups[0]["maximize"] else found
 
     def _value(self, loss: Any) -> float:

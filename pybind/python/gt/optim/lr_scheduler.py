@@ -39,6 +39,10 @@ __all__ = [
 ]
 
 
+_ORDER_WARNING = (
+    "lr_scheduler.step() was called before optimizer.step(), or the program replaced optimizer.step: the first "
+    "learning rate of the schedule is skipped. Call optimizer.step() first."
+)
 _EPOCH_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
     "`scheduler.step()` to step the scheduler. During the deprecation, if epoch is different from None, the closed "
@@ -133,6 +137,8 @@ class LRScheduler:
         Args:
             epoch: The step to go to. Deprecated.
         """
+        if self._step_count == 1 and not self.optimizer._opt_called:
+            warnings.warn(_ORDER_WARNING, UserWarning, stacklevel=2)
         self._step_count += 1
         if epoch is None:
             self.last_epoch += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from inspect import get_annotations
@@ -63,6 +65,17 @@ def pair(name: str, values: Any) -> tuple[Any, Any]:
     return first, second
 
 
+def _noted(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A program's own `step`, which notes that it was called."""
+
+    @functools.wraps(step)
+    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._opt_called = True
+        return step(self, *args, **kwargs)
+
+    return noted
+
+
 @dataclass_transform()
 class _Declared:
     """A class whose subclasses declare the options of their constructors.
@@ -103,9 +116,15 @@ class Optimizer(_Declared):
     _nonnegative: ClassVar[tuple[str, ...]] = ("lr",)
     # The numbers of the state that are tensors in PyTorch's state dicts of this class.
     _saved_as_tensors: ClassVar[frozenset[str]] = _NUMBERS
+    # The end of the error that refuses a sparse gradient.
+    _instead: ClassVar[str] = ""
+    # Whether a step was taken, for schedulers.
+    _opt_called = False
 
     def __init_subclass__(cls, *, declared: bool = False) -> None:
         super().__init_subclass__()
+        if "step" in vars(cls):
+            cls.step = _noted(vars(cls)["step"])  # type: ignore[method-assign]
         if not declared:
             return
         kinds = {"params": "Iterable[Any]", **get_annotations(cls)}
@@ -208,6 +227,11 @@ class Optimizer(_Declared):
             if default is required and name not in group:
                 raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
         taken = {id(p) for other in self.param_groups for p in other["params"]}
+        if len({id(p) for p in params}) < len(params):
+            warnings.warn(
+                "a parameter is more than once in a group of the optimizer: each step updates it more than once",
+                stacklevel=3,
+            )
         for p in params:
             if not isinstance(p, Tensor) and not hasattr(p, "materialize"):
                 raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
@@ -215,7 +239,6 @@ class Optimizer(_Declared):
                 raise ValueError("can't optimize a non-leaf Tensor")
             if id(p) in taken:
                 raise ValueError("some parameters appear in more than one parameter group")
-            taken.add(id(p))
         for p in params:
             if not isinstance(p, Tensor):
                 p._groups.append(params)  # `materialize` replaces the placeholder in this list
@@ -224,6 +247,10 @@ class Optimizer(_Declared):
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         """Updates `p` in place by its gradient; autograd is off."""
         raise NotImplementedError
+
+    def _update_by_sparse(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:  # noqa: ARG002
+        """Updates `p` in place by a gradient in COO layout; autograd is off."""
+        raise RuntimeError(f"{type(self).__name__} does not support sparse gradients{self._instead}")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates all parameters that have a gradient.
@@ -234,6 +261,7 @@ class Optimizer(_Declared):
         Returns:
             The closure's loss, or `None`.
         """
+        self._opt_called = True
         for hook in self._step_pre_hooks.values():
             answer = hook(self, (closure,) if closure else (), {})
             if answer is not None:
@@ -252,7 +280,12 @@ class Optimizer(_Declared):
             for group in self.param_groups:
                 for p in group["params"]:
                     grad = p.grad
-                    if grad is not None:
+                    if grad is None:
+                        continue
+                    # The gradients that `backward()` adds up are of the class itself.
+                    if type(grad) is not Tensor and grad.is_sparse:
+                        self._update_by_sparse(p, grad, group)
+                    else:
                         self._update(p, grad, group)
         return loss
 

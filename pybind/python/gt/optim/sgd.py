@@ -74,6 +74,23 @@ class SGD(Optimizer, declared=True):
             grad = gt.addcmul(grad, direction, momentum) if group["nesterov"] else direction
         p.addcmul_(grad, -group["lr"])
 
+    def _update_by_sparse(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        if group["weight_decay"]:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        if group["maximize"]:
+            grad = -grad
+        if momentum := group["momentum"]:
+            state = self.state[p]
+            direction = state.get("momentum_buffer")
+            if direction is None:
+                direction = grad.detach().clone()
+            else:
+                # Coalesced, so that it names each row once, however many steps there are.
+                direction = (momentum * direction + (1 - group["dampening"]) * grad).coalesce()
+            state["momentum_buffer"] = direction
+            grad = grad + momentum * direction if group["nesterov"] else direction
+        p.index_put_(tuple(grad._indices()), grad._values() * -group["lr"], accumulate=True)
+
 
 class ASGD(Optimizer, declared=True):
     """Averaged stochastic gradient descent (Polyak and Juditsky 1992): `ax` in the state is the mean of the iterates.

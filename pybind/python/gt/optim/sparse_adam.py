@@ -18,8 +18,7 @@ __getattr__ = _absent.getter(__name__)
 class SparseAdam(Optimizer, declared=True):
     """Adam (Kingma and Ba 2015) on the elements that a sparse gradient names; all others, and their moments, stay.
 
-    Gradients are tensors in COO layout, which the program assigns to `.grad`: those that `backward()` computes are
-    dense.
+    Gradients are tensors in COO layout, as of `Embedding(..., sparse=True)`, or as the program assigns them to `.grad`.
 
     Args:
         params: The dense tensors to optimize, or dicts that each describe a parameter group.
@@ -64,9 +63,10 @@ class SparseAdam(Optimizer, declared=True):
         if complex_ := [place for p, place in places if p.is_complex()]:
             raise ValueError(f"Complex params at indices {complex_}: SparseAdam does not support complex parameters")
 
-    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        if not grad.is_sparse:
-            raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
+    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:  # noqa: ARG002 (it refuses)
+        raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
+
+    def _update_by_sparse(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[p]
         if not state:
             state.update(step=0, exp_avg=gt.zeros_like(p), exp_avg_sq=gt.zeros_like(p))

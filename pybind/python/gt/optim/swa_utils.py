@@ -96,6 +96,8 @@ class AveragedModel(Module):
         if device is not None:
             self.module.to(device)
         self.register_buffer("n_averaged", gt.tensor(0, dtype=gt.int64))
+        # The program's own function averages integers, too: PyTorch's do not.
+        self._takes_integers = avg_fn is not None
         self.avg_fn = avg_fn or get_swa_avg_fn()
         self.multi_avg_fn = multi_avg_fn
         self.use_buffers = use_buffers
@@ -111,7 +113,7 @@ class AveragedModel(Module):
         seen = self.n_averaged.item()
         together = []
         for averaged, current in pairs + (buffers if self.use_buffers else []):
-            if seen == 0 or not averaged.is_floating_point():
+            if seen == 0 or not (self._takes_integers or averaged.is_floating_point()):
                 averaged.copy_(current)
             elif self.multi_avg_fn is not None:
                 together.append((averaged.detach(), current.detach()))

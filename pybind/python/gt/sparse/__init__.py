@@ -8,6 +8,7 @@ are composed of operations on these. There are as many as programs with graphs n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -21,6 +22,10 @@ __all__ = ["addmm", "log_softmax", "mm", "softmax", "spdiags", "sum"]
 __getattr__ = _absent.getter(__name__)
 
 _COO, _CSR, _CSC = _layouts.sparse_coo, _layouts.sparse_csr, _layouts.sparse_csc
+# The indent of the lines of a tensor's text.
+_INDENT = " " * len("tensor(")
+_DTYPE = re.compile(r", dtype=[\w.]+")
+_LINE = re.compile(r"\n(?!\n)")
 # Questions about a tensor that are answered by its shape and dtype.
 _METADATA = {
     "size", "dim", "ndimension", "numel", "nelement", "is_floating_point", "is_complex", "is_signed", "element_size",
@@ -160,6 +165,14 @@ class SparseTensor(Tensor):
         self._needs("row_indices", _CSC)
         return self._places[0]
 
+    def _parts(self) -> tuple[Any, ...]:
+        """The parts that a checkpoint has of it, in PyTorch's order."""
+        if self._layout is _COO:
+            return self._places, self._elements, self.shape, self._is_coalesced
+        if self._layout is _CSR:
+            return self.crow_indices(), self.col_indices(), self._elements, self.shape
+        return self.ccol_indices(), self.row_indices(), self._elements, self.shape
+
     def _needs(self, name: str, layout: Any) -> None:
         if self._layout is not layout:
             raise RuntimeError(f"{name} expected a tensor with the layout {layout!r} but got {self._layout!r}")
@@ -220,6 +233,11 @@ class SparseTensor(Tensor):
 
     mT = T  # noqa: N815 (PyTorch's name)
 
+    @property
+    def data(self) -> SparseTensor:
+        """The same tensor, off the graph."""
+        return self.detach()
+
     def detach(self) -> SparseTensor:
         """The same tensor, off the graph."""
         return _like(self, self._elements.detach())
@@ -256,9 +274,22 @@ class SparseTensor(Tensor):
         if self._layout is _CSC:
             named = {"ccol_indices": self.ccol_indices(), "row_indices": self.row_indices()}
         named["values"] = self._elements
-        parts = [f"{name}={value.detach()!r}" for name, value in named.items()]
-        parts += [f"size={tuple(self.shape)}", f"nnz={self._nnz()}", f"layout={self._layout!r}"]
-        return f"tensor({', '.join(parts)})"
+        # A line for each tensor, as PyTorch's, whose own lines begin below its first bracket.
+        parts = []
+        for name, value in named.items():
+            text = f"{name}={_DTYPE.sub('', repr(value.detach()))}"
+            parts.append(_LINE.sub("\n" + " " * len(f"{_INDENT}{name}="), text))
+        suffixes = [f"size={tuple(self.shape)}, nnz={self._nnz()}"]
+        if self.dtype not in (_gt.get_default_dtype(), _gt.int64, _gt.bool):
+            suffixes.append(f"dtype={self.dtype}")
+        suffixes.append(f"layout={self._layout!r}")
+        if self.grad_fn is not None:
+            suffixes.append(f"grad_fn=<{self.grad_fn.name()}>")
+        elif self.requires_grad:
+            suffixes.append("requires_grad=True")
+        line = f",\n{_INDENT}"
+        between = line if self._layout is _COO else ", "
+        return f"tensor({line.join(parts)}{between}{', '.join(suffixes)})"
 
     __str__ = __repr__
 
@@ -484,6 +515,37 @@ def _mul(input: Any, other: Any) -> Tensor:
     return _scaled(input, other, lambda a, b: a * b, "mul")
 
 
+def _scale_(input: Any, number: Any, function: Callable[[Tensor, Any], Tensor], name: str) -> Tensor:
+    """Multiplies or divides the values of a sparse tensor in place by a number."""
+    if not isinstance(input, SparseTensor) or (isinstance(number, Tensor) and number.ndim):
+        _refuse(f"{name} with anything but a number", input)
+    function(input._elements, number)
+    return input
+
+
+def _mul_(input: Any, other: Any) -> Tensor:
+    return _scale_(input, other, Tensor.mul_, "mul_")
+
+
+def _div_(input: Any, other: Any) -> Tensor:
+    return _scale_(input, other, Tensor.div_, "div_")
+
+
+def _zero_(input: SparseTensor) -> Tensor:
+    """Leaves a sparse tensor without elements that it names."""
+    empty = _empty_like(input)
+    input._places, input._elements, input._is_coalesced = empty._places, empty._elements, True
+    return input
+
+
+def _norm(input: SparseTensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    """The norm of all elements as one vector."""
+    if dim is not None or keepdim:
+        _refuse("norm along axes", input)
+    values = (input.coalesce() if input.layout is _COO else input)._elements
+    return top.norm(values if dtype is None else values.to(dtype), 2.0 if p in ("fro", None) else p)
+
+
 def _div(input: Any, other: Any, rounding_mode: str | None = None) -> Tensor:
     return _scaled(input, other, lambda a, b: top.div(a, b, rounding_mode=rounding_mode), "div")
 
@@ -576,7 +638,7 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: An
     return made if layout in (None, _COO) else made.to_sparse(layout=layout)
 
 
-def _empty_like(input: SparseTensor, **_options: Any) -> Tensor:
+def _empty_like(input: SparseTensor, **_options: Any) -> SparseTensor:
     """A sparse tensor of the same shape that names no element."""
     return _make(input.layout, input._places[:, :0], input._elements.detach()[:0], input.shape, True)
 
@@ -587,6 +649,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": _mul, "multiply": _mul, "__mul__": _mul, "__rmul__": _mul,
     "div": _div, "divide": _div, "true_divide": _div, "__truediv__": _div,
     "add": _add, "__add__": _add, "__radd__": _add, "sub": _sub, "subtract": _sub, "__sub__": _sub,
+    "mul_": _mul_, "multiply_": _mul_, "__imul__": _mul_, "div_": _div_, "divide_": _div_, "__itruediv__": _div_,
+    "zero_": _zero_, "norm": _norm,
     "sum": _sum, "is_same_size": lambda a, b: tuple(a.shape) == tuple(b.shape),
     "is_tensor": lambda _: True, "zeros_like": _empty_like,
 }  # fmt: skip

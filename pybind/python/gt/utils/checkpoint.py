@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ def checkpoint(
     Args:
         function: The function; it must compute the same when it is called again.
         *args: Its arguments.
-        use_reentrant: Ignored: there is one implementation.
+        use_reentrant: Accepted: there is one implementation, which needs no input that requires a gradient.
         context_fn: Not supported.
         determinism_check: Ignored: shapes are checked in the backward pass.
         debug: Ignored.
@@ -46,7 +47,7 @@ def checkpoint(
         >>> x.grad
         tensor([1., 1.])
     """
-    del use_reentrant, determinism_check, debug, early_stop
+    del determinism_check, debug, early_stop
     if context_fn is not None:
         raise NotImplementedError("checkpoint: context_fn is not there: open the contexts inside the function")
     if not _gt.is_grad_enabled():
@@ -58,6 +59,8 @@ def checkpoint(
     places = [i for i, t in enumerate(several) if isinstance(t, Tensor) and t.requires_grad]
     outer = _gt.frontier([several[i] for i in places], since)
     if not outer:
+        if use_reentrant:
+            warnings.warn("checkpoint: nothing that the function uses requires a gradient.", stacklevel=2)
         return result
 
     def backward(_: Any, grads: Sequence[Tensor | None], retain: bool) -> Sequence[Tensor | None]:

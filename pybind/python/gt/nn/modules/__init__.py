@@ -29,6 +29,7 @@ from gt.nn import (
     vision,
 )
 from gt.nn._hooks import (
+    register_module_backward_hook,
     register_module_buffer_registration_hook,
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -48,6 +49,7 @@ from gt.nn.dropout import *
 from gt.nn.dropout import Dropout as _DropoutNd
 from gt.nn.embedding import *
 from gt.nn.layers import *
+from gt.nn.layers import NonDynamicallyQuantizableLinear
 from gt.nn.lazy import *
 from gt.nn.lazy import LazyModuleMixin
 from gt.nn.loss import *

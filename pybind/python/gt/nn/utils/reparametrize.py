@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from gt import _core as gt
 from gt._autograd import no_grad
+from gt._deprecated import deprecated
 from gt._gt import Tensor
 from gt.nn import functional
 from gt.nn.module import Module
@@ -121,6 +122,7 @@ class SpectralNorm(_Computed):
             delattr(module, f"{self.name}_{end}")
 
 
+@deprecated("`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.")
 def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     """Weight normalization (Salimans and Kingma 2016): `weight = weight_g * weight_v / ||weight_v||`.
 

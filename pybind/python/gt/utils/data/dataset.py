@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -203,6 +204,8 @@ def random_split(dataset: Dataset, lengths: Sequence[float], generator: Generato
         sizes = [math.floor(total * share) for share in lengths]
         for i in range(total - sum(sizes)):
             sizes[i % len(sizes)] += 1
+        if 0 in sizes:
+            warnings.warn(f"random_split: subset {sizes.index(0)} is empty", stacklevel=2)
     else:
         sizes = [int(length) for length in lengths]
     if sum(sizes) != total:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from multiprocessing import get_all_start_methods
 from typing import Any
 
+from gt import _gt
 from gt.utils.data.collate import default_collate, default_convert
 from gt.utils.data.dataset import Dataset, IterableDataset
 from gt.utils.data.processes import Workers
@@ -38,7 +41,7 @@ class DataLoader:
         collate_fn: A function from a list of samples to a batch. If not given, `default_collate` stacks tensors, arrays
             and numbers along a first axis, also inside tuples, lists and dicts; without batches, `default_convert`
             makes tensors of arrays.
-        pin_memory: Ignored: memory is shared with the daemon.
+        pin_memory: Ignored, with a warning if there is no CUDA device: memory is shared with the daemon.
         drop_last: Whether an incomplete last batch is dropped.
         timeout: The time in seconds to wait for a batch of a worker; 0 for no limit.
         worker_init_fn: A function of the worker's number, which each worker calls first.
@@ -129,6 +132,13 @@ class DataLoader:
         if batch_size is not None:
             # For an IterableDataset, the batch sampler only sets the size of batches.
             batch_sampler = BatchSampler(() if sampler is None else sampler, batch_size, drop_last)
+        if num_workers > (cores := _core_count()):
+            warnings.warn(
+                f"This DataLoader will start {num_workers} worker processes, and this process may use {cores} CPU "
+                "cores: more workers than cores make loading slower.",
+                stacklevel=2,
+            )
+        self._len_told: int | None = None
         self.dataset = dataset
         self.batch_size = batch_size
         self.sampler = sampler
@@ -163,9 +173,10 @@ class DataLoader:
     def __len__(self) -> int:
         if isinstance(self.dataset, IterableDataset):
             count = len(self.dataset)  # type: ignore[arg-type]
-            if self.batch_size is None:
-                return count
-            return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+            if self.batch_size is not None:
+                count = count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+            self._len_told = count
+            return count
         return len(self._index_sampler)  # type: ignore[arg-type]
 
     @property
@@ -186,10 +197,24 @@ class DataLoader:
         return None if isinstance(self.dataset, IterableDataset) else iter(self._index_sampler)
 
 
+def _core_count() -> int:
+    """The number of CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class _BaseDataLoaderIter:
     """An iterator over the batches of one epoch."""
 
     def __init__(self, loader: DataLoader) -> None:
+        if loader.pin_memory and not _gt.cuda_devices():
+            warnings.warn(
+                "pin_memory=True has no effect: there is no accelerator to copy batches to.",
+                stacklevel=4,
+            )
+        # Batches that an `IterableDataset` may have by its own word, and those that it had.
+        self._told, self._count = loader._len_told, 0
         # Drawn also without workers, so that their number does not change the numbers that are drawn later.
         self._base_seed = random_generator(loader.generator).getrandbits(63)
 
@@ -197,6 +222,18 @@ class _BaseDataLoaderIter:
         return self
 
     def __next__(self) -> Any:
+        batch = self._read()
+        if self._told is not None:
+            self._count += 1
+            if self._count > self._told:
+                warnings.warn(
+                    f"The IterableDataset's length makes {self._told} batches, and this is batch {self._count}: with "
+                    "several workers, each must read its own share (get_worker_info).",
+                    stacklevel=2,
+                )
+        return batch
+
+    def _read(self) -> Any:
         raise NotImplementedError
 
 
@@ -209,7 +246,7 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
         self._indices = repeat(None) if indices is None else indices
         self._fetch = loader._reading().fetcher()
 
-    def __next__(self) -> Any:
+    def _read(self) -> Any:
         return self._fetch(next(self._indices))
 
 
@@ -236,7 +273,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         super().__init__(loader)
         self._workers.begin(loader._indices())
 
-    def __next__(self) -> Any:
+    def _read(self) -> Any:
         try:
             return self._workers.next()
         except StopIteration:

@@ -7,6 +7,17 @@ from typing import Any
 
 from gt import _absent, _gt
 
+__all__ = [
+    "amp",
+    "current_device",
+    "current_stream",
+    "device_count",
+    "is_available",
+    "is_initialized",
+    "stream",
+    "synchronize",
+]
+
 __getattr__ = _absent.getter(__name__)
 
 
@@ -47,3 +58,7 @@ def current_stream(device: Any = None) -> Stream:  # noqa: ARG001
 def stream(stream: Any) -> nullcontext[None]:  # noqa: ARG001
     """A context for a stream; it has no effect, as there is one."""
     return nullcontext()
+
+
+# gt.cpu.amp needs gt.amp.
+from gt.cpu import amp  # noqa: E402
