@@ -6,6 +6,7 @@ use crate::session::{ClientSession, CompletionToken};
 use crate::value::TensorValue;
 use gt_ops::{ErrorKind, Meta, OpError};
 use gt_shm::ArenaBlock;
+use gt_shm::copy::copy_nonoverlapping;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -97,7 +98,7 @@ impl<'a> UploadSource<'a> {
         assert!(offset + len <= self.len && len <= block.len());
         // SAFETY: the assertion keeps both ranges in bounds. The source stays readable for `'a`, and no command names
         // the arena's block yet, so the ranges do not overlap and nothing else writes them.
-        unsafe { std::ptr::copy_nonoverlapping(self.ptr.add(offset), block.as_ptr(), len) };
+        unsafe { copy_nonoverlapping(self.ptr.add(offset), block.as_ptr(), len) };
     }
 }
 

@@ -1,5 +1,7 @@
 //! Copies of bytes. Large results are written by non-temporal stores, which bypass the caches.
 
+use gt_shm::copy::copy_nonoverlapping;
+
 /// Results of at least this many bytes bypass the caches, because they would evict all other data from them.
 const STREAM_BYTES_MIN: usize = 32 << 20;
 
@@ -10,9 +12,7 @@ const STREAM_BYTES_MIN: usize = 32 << 20;
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, whole: usize) {
     // SAFETY: by the contract of `copy`, both ranges have `bytes` bytes and do not overlap; both calls need that alone.
-    unsafe {
-        if whole >= STREAM_BYTES_MIN { stream(from, to, bytes) } else { std::ptr::copy_nonoverlapping(from, to, bytes) }
-    }
+    unsafe { if whole >= STREAM_BYTES_MIN { stream(from, to, bytes) } else { copy_nonoverlapping(from, to, bytes) } }
 }
 
 /// As [`copy`], by non-temporal stores: the destination is not read into the caches.

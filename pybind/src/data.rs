@@ -12,6 +12,7 @@ use gt_client::{HostBytes, Tensor, TensorElements};
 use gt_ops::build::numbers::checked;
 use gt_ops::{DType, Meta, OpError, Scalar, Shape, build};
 use gt_shm::ArenaBlock;
+use gt_shm::copy::copy_nonoverlapping;
 use half::{bf16, f16};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -445,7 +446,7 @@ fn fetched_array<'py, T>(
                 return Err(PyValueError::new_err("numpy.empty made another array than asked for"));
             }
             // SAFETY: the new array, which nothing else refers to, has as many contiguous bytes, as checked above.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.data, bytes.len()) };
+            unsafe { copy_nonoverlapping(bytes.as_ptr(), memory.data, bytes.len()) };
             let seen = look(&array, &memory, &bytes);
             Ok((array, seen))
         }

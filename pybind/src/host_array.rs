@@ -4,6 +4,7 @@ use crate::array_struct::ArrayStruct;
 use crate::gil::keep_interrupt;
 use gt_client::host_memory::HostMemory;
 use gt_client::{ClientError, Result};
+use gt_shm::copy::copy_nonoverlapping;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::intern;
@@ -101,7 +102,7 @@ impl HostMemory for HostArray {
             if memory.is_contiguous {
                 assert_eq!(bytes.len(), memory.bytes());
                 // SAFETY: the array has as many contiguous bytes, which this thread may write as it holds the GIL.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.data, bytes.len()) };
+                unsafe { copy_nonoverlapping(bytes.as_ptr(), memory.data, bytes.len()) };
                 return Ok(());
             }
             let numpy = array.py().import("numpy")?;

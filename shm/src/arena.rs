@@ -21,6 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use crate::copy::copy_nonoverlapping;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::segment::{Access, PAGE_BYTES, Segment};
@@ -148,7 +149,7 @@ impl ArenaSlice {
         // SAFETY: `offset + len <= arena.len()` was checked in `Arena::range`, and `segment` keeps the mapping alive;
         // `to` has `len` bytes of private memory. The client may write the source at the same time, which the
         // language's memory model does not cover, but a copy of bytes does not depend on their values.
-        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), to.as_mut_ptr(), self.len) };
+        unsafe { copy_nonoverlapping(self.as_ptr(), to.as_mut_ptr(), self.len) };
     }
 
     /// Copies `from` into the range.
@@ -160,7 +161,7 @@ impl ArenaSlice {
         // SAFETY: `offset + len <= arena.len()` was checked in `Arena::range`, `segment` keeps the mapping alive, and
         // it was mapped with `Access::ReadWrite`; `from` has `len` bytes of private memory. The client may access the
         // destination at the same time, but nothing here depends on its contents.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr(), self.len) };
+        unsafe { copy_nonoverlapping(from.as_ptr(), self.as_ptr(), self.len) };
     }
 
     /// Divides the range at byte `at`.
@@ -571,7 +572,7 @@ impl ArenaBlock {
         // SAFETY: `from.len() <= self.len` was just checked, and the allocator keeps the block inside its arena and
         // apart from other blocks. `&mut self` excludes other threads, and the daemon accesses only blocks that an
         // instruction names.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr(), from.len()) };
+        unsafe { copy_nonoverlapping(from.as_ptr(), self.as_ptr(), from.len()) };
     }
 
     /// Copies the start of the block into `to`.
@@ -582,7 +583,7 @@ impl ArenaBlock {
         assert!(to.len() <= self.len, "{} bytes out of a block of {}", to.len(), self.len);
         // SAFETY: `to.len() <= self.len` was just checked, and the allocator keeps the block inside its arena. `write`
         // needs `&mut self`, and the daemon writes only blocks that an instruction in flight names.
-        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), to.as_mut_ptr(), to.len()) };
+        unsafe { copy_nonoverlapping(self.as_ptr(), to.as_mut_ptr(), to.len()) };
     }
 
     /// The block's bytes.

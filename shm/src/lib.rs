@@ -15,6 +15,7 @@
 //! 8. [`spin`]: adaptive spinning before a sleep.
 //! 9. [`cores`]: the cores that a client and the daemon run on.
 //! 10. [`written_pages`]: whether memory of this process was written.
+//! 11. [`mod@copy`]: copies of bytes that are fast at every address.
 //!
 //! Invariant: the daemon trusts nothing in memory that a peer can write. The cursors that matter are in private memory.
 //! A slot is copied by relaxed atomic loads, and only the copy is used.
@@ -22,6 +23,8 @@
 #[cfg(not(loom))]
 pub mod arena;
 pub mod broadcast;
+#[cfg(not(loom))]
+pub mod copy;
 #[cfg(not(loom))]
 pub mod cores;
 #[cfg(not(loom))]

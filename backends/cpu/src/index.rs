@@ -12,6 +12,7 @@ use gt_ops::integers::{Int, KernelBool};
 use gt_ops::{DType, Meta, Op};
 use half::{bf16, f16};
 use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Calls a generic function with the Rust type of a dtype's elements.
@@ -112,6 +113,10 @@ const SEARCH_CHUNK_ELEMENTS: usize = 16 << 10;
 /// The bytes that a copy moves in the time in which an element is searched, or gathered, roughly.
 const SEARCH_BYTES: usize = 24;
 const GATHER_BYTES: usize = 36;
+/// The time in which an element is combined with the one at its index, roughly.
+const SCATTER_NS: usize = 2;
+/// A contiguous row is divided into pieces of at least so many elements: each piece reads all indices.
+const DIVIDED_ROW_MIN: usize = 64;
 /// Searches that proceed side by side are divided into chunks of at least this many: a call for each row of fewer
 /// elements takes longer than these do.
 const SIDE_BY_SIDE_MIN: usize = 128;
@@ -733,18 +738,86 @@ impl CpuBackend {
         lookup.step = out.strides[axis];
         let mut others = out.strides;
         others[axis] = 0;
-        let loops = Loops::new(&index.meta.shape, [&index.strides, &source.strides, &others]);
-        let (dtype, places) = (out.meta.dtype, [index, source, &out].map(|t| SharedPtr::new(t.ptr())));
-        let done = Mutex::new(Ok(()));
-        // One chunk, since elements are combined in order: the pool only watches for a cancellation.
-        self.pool.run(1, &|_| {
-            let [index, source, to] = places.map(SharedPtr::get);
+        let (dtype, shape) = (out.meta.dtype, index.meta.shape);
+        let strides = [&index.strides, &source.strides, &others];
+        let places = [index, source, &out].map(|t| SharedPtr::new(t.ptr()));
+        // Elements that are combined have the same index along all other axes: threads divide the longest of these.
+        let divided = (0..shape.rank()).rev().filter(|other| *other != axis).max_by_key(|other| shape.dims()[*other]);
+        let chunks = |axis: usize| {
+            let work_ns = shape.numel().saturating_mul(SCATTER_NS);
+            let least = if strides[2][axis] == out.size() as isize { DIVIDED_ROW_MIN } else { 1 };
+            let most = shape.dims()[axis] / least;
+            if self.pool.pays(work_ns) { self.pool.chunks(work_ns).min(most).max(1) } else { 1 }
+        };
+        let (divided, chunks) = divided.map_or((axis, 1), |axis| (axis, chunks(axis)));
+        let size = shape.dims().get(divided).map_or(1, |size| *size);
+        let failed = AtomicBool::new(false);
+        self.pool.run(chunks, &|chunk| {
+            let (first, last) = (size * chunk / chunks, size * (chunk + 1) / chunks);
+            let part = if chunks == 1 { shape } else { shape.with_dim(divided, last - first) };
+            let loops = Loops::new(&part, strides);
+            let at = |i: usize| places[i].get().wrapping_offset(first as isize * strides[i][divided]);
             // SAFETY: inference checked that the source, and the result along all other axes, are at least as large as
-            // the index; `out` has the only handle of its buffer.
-            let result = unsafe { lookup.scatter(op, &loops, dtype, index, source, to) };
-            *done.lock().unwrap_or_else(PoisonError::into_inner) = result;
+            // the index; `out` has the only handle of its buffer, of which each chunk has a part of its own.
+            let done = unsafe { lookup.scatter(op, &loops, dtype, at(0), at(1), at(2)) };
+            failed.fetch_or(done.is_err(), Ordering::Relaxed);
         })?;
-        done.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        if failed.into_inner() {
+            // The error names the first bad index in order, whichever thread found one.
+            self.check_indices(&lookup, index)?;
+            return Err(ExecError::internal(format!("{}: an index was out of range only once", op.name())));
+        }
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::CpuOptions;
+    use crate::test_tensors::{download, run, upload};
+    use gt_backend::{Backend, Input};
+    use gt_ops::{Attrs, Shape};
+
+    const SIZES: [usize; 3] = [6, 130, 90];
+
+    /// The base, an index along an axis with places that come several times, and the source of a scatter.
+    fn operands(backend: &mut CpuBackend, axis: usize) -> [CpuTensor; 3] {
+        let shape = Shape::new(&SIZES).unwrap();
+        let numbers = |step: usize| (0..shape.numel()).map(move |i| (i * step % 1009) as f64 / 8.0 - 60.0).collect();
+        let [base, source]: [Vec<f64>; 2] = [numbers(7919), numbers(104_729)];
+        let places: Vec<f64> = (0..shape.numel()).map(|i| (i * i / 5 % SIZES[axis]) as f64).collect();
+        [(DType::F32, base), (DType::I64, places), (DType::F32, source)]
+            .map(|(dtype, elements)| upload(backend, shape, dtype, &elements))
+    }
+
+    /// Threads divide a scatter, whose elements are combined in order nevertheless: the bits are those of one thread.
+    #[test]
+    fn a_scatter_of_several_threads_has_the_result_of_one() {
+        for axis in 0..SIZES.len() {
+            for op in [Op::Scatter, Op::ScatterAdd, Op::ScatterAmax] {
+                let [one, two] = [1, 2].map(|threads| {
+                    let mut backend = CpuBackend::new(CpuOptions { threads, ..CpuOptions::default() });
+                    let [base, index, source] = operands(&mut backend, axis);
+                    let found = run(&mut backend, op, &[&base, &index, &source], &[], &Attrs::Axis(axis as u8));
+                    download(&mut backend, &found)
+                });
+                assert_eq!(one, two, "{} along {axis}", op.name());
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_index_out_of_range_is_named_whichever_thread_finds_one() {
+        let mut backend = CpuBackend::new(CpuOptions { threads: 2, ..CpuOptions::default() });
+        let [base, index, source] = operands(&mut backend, 1);
+        let mut places = download(&mut backend, &index);
+        let (first, count) = (1234, places.len());
+        (places[first], places[count / 2], places[count - 1]) = (500.0, 600.0, 700.0);
+        let index = upload(&mut backend, index.meta.shape, DType::I64, &places);
+        let inputs = [&base, &index, &source].map(Input::Tensor);
+        let done = backend.execute(Op::ScatterAdd, &inputs, &Attrs::Axis(1), &base.meta, 0);
+        let expected = ExecError::IndexOutOfRange { index: 500, axis: 1, size: SIZES[1] };
+        assert_eq!(done.err().map(|error| error.to_string()), Some(expected.to_string()));
     }
 }

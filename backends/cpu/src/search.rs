@@ -13,8 +13,7 @@ const PIECE: usize = 128;
 const CHUNK_ELEMENTS: usize = 16 << 10;
 /// The bytes that a copy moves in the time of one step of a binary search, roughly.
 const STEP_BYTES: usize = 120;
-/// The bytes that a copy moves in the time in which the positions among a mask's elements are written, for each of them,
-/// roughly.
+/// The bytes that a copy moves in the time in which one element of a mask is told its position, roughly.
 const POSITION_BYTES: usize = 120;
 
 /// The number of sorted elements that are less than `x` (with `RIGHT`, less or equal), by binary search. NaN sorts

@@ -7,6 +7,7 @@ use crate::tile::TILE;
 use gt_backend::ExecError;
 use gt_backend::Loops;
 use gt_ops::{RANK_MAX, Shape};
+use gt_shm::copy::copy_nonoverlapping;
 
 /// The rate at which one thread copies, in bytes per nanosecond, roughly.
 const BYTES_PER_NS: usize = 60;
@@ -131,7 +132,7 @@ pub unsafe fn copy_run(to: *mut u8, to_step: isize, from: *const u8, from_step: 
                 12 => to.cast::<[u8; 12]>().write(from.cast::<[u8; 12]>().read()),
                 16 => to.cast::<[u8; 16]>().write(from.cast::<[u8; 16]>().read()),
                 32 => to.cast::<[u8; 32]>().write(from.cast::<[u8; 32]>().read()),
-                bytes => to.copy_from_nonoverlapping(from, bytes),
+                bytes => copy_nonoverlapping(from, to, bytes),
             }
             return;
         }
@@ -541,7 +542,7 @@ pub unsafe fn copy_bytes(pool: &mut ThreadPool, to: *mut u8, from: *const u8, by
     in_chunks(pool, bytes, 1, |first, last| {
         // SAFETY: `first..last` lies within `bytes`, for which both ranges are valid and disjoint; each chunk writes
         // its own range.
-        unsafe { to.get().add(first).copy_from_nonoverlapping(from.get().add(first), last - first) }
+        unsafe { copy_nonoverlapping(from.get().add(first), to.get().add(first), last - first) }
     })
 }
 

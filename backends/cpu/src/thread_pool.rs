@@ -37,6 +37,8 @@ const WAKING_NS_MIN: usize = 15_000;
 const WAKING_NS_MAX: u64 = 100_000;
 /// A helper is woken for work that follows without a pause when it has taken the caller alone as long as so many wakings.
 const REPAID_WAKINGS: usize = 2;
+/// Work is taken to last at most so many times as long as estimated.
+const SLOWEST: usize = 4;
 /// The time that a chunk should take, so that claiming it costs little beside it.
 const CHUNK_NS: usize = 4_000;
 /// The longest time that a chunk should take: a cancellation is noticed between chunks.
@@ -64,7 +66,7 @@ struct PoolState {
     waking_ns: AtomicU64,
     /// The work that the caller has done alone, one after the other, while a helper slept, in nanoseconds.
     alone_ns: AtomicU64,
-    /// When the last of it ends, in nanoseconds from the start.
+    /// When the last of it has ended at the latest, in nanoseconds from the start.
     alone_until_ns: AtomicU64,
     /// The helpers' system thread ids; 0 before they run.
     tids: Vec<AtomicI32>,
@@ -313,7 +315,7 @@ impl PoolState {
         let alone_ns = work_ns + if dense { self.alone_ns.load(Ordering::Relaxed) as usize } else { 0 };
         let repays = alone_ns >= REPAID_WAKINGS * waking_ns;
         self.alone_ns.store(if repays { 0 } else { alone_ns as u64 }, Ordering::Relaxed);
-        self.alone_until_ns.store(now_ns + work_ns as u64, Ordering::Relaxed);
+        self.alone_until_ns.store(now_ns + (SLOWEST * work_ns) as u64, Ordering::Relaxed);
         repays
     }
 
@@ -446,7 +448,7 @@ mod tests {
         let wakes = |at: u64| pool.shared.repays_waking(at, work_ns, waking_ns);
         let dense: Vec<bool> = (0..14).map(|i| wakes(1_000_000 + i * 40_000)).collect();
         assert_eq!(dense.iter().enumerate().filter(|(_, wakes)| **wakes).map(|(i, _)| i).collect::<Vec<_>>(), [6, 13]);
-        assert!((0..100).all(|i| !wakes(10_000_000 + i * 90_000)));
+        assert!((0..100).all(|i| !wakes(10_000_000 + i * 200_000)));
     }
 
     #[test]
