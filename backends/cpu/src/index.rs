@@ -637,16 +637,12 @@ impl CpuBackend {
         };
         let least = if search.is_side_by_side() { SIDE_BY_SIDE_MIN } else { 1 };
         let chunk = (SEARCH_CHUNK_ELEMENTS / search.count).max(least);
-        run_or_not(
-            &mut self.pool,
-            (results * search.count).saturating_mul(SEARCH_BYTES),
-            results.div_ceil(chunk),
-            &|i| {
-                // SAFETY: the axes are the tensor's, shape inference refused an empty one, and chunks of the new result are
-                // disjoint.
-                unsafe { search.range(i * chunk, ((i + 1) * chunk).min(results)) }
-            },
-        )?;
+        let bytes = (results * search.count).saturating_mul(SEARCH_BYTES);
+        run_or_not(&mut self.pool, bytes, results.div_ceil(chunk), &|i| {
+            // SAFETY: the axes are the tensor's, shape inference refused an empty one, and chunks of the new result are
+            // disjoint.
+            unsafe { search.range(i * chunk, ((i + 1) * chunk).min(results)) }
+        })?;
         Ok(result)
     }
 
