@@ -2,9 +2,9 @@
 //!
 //! The C library's `memcpy` copies from some 2 KiB to 1 MiB by `rep movsb`. AMD's processors (measured on Zen 4)
 //! execute that some thirty times as slowly as vectors, 3.5 bytes a nanosecond instead of 110, where the destination
-//! lies 1 to 15 bytes after the source modulo a page, as in a row that is shifted by an element. Elsewhere it is faster,
-//! since it does not read the lines that it writes: where these are in another core's cache, vectors took three times as
-//! long.
+//! lies 1 to 15 bytes after the source modulo a page, as in a row that is shifted by an element. Elsewhere it is
+//! faster, since it does not read the lines that it writes: where these are in another core's cache, vectors took three
+//! times as long.
 
 /// Shorter copies are left to the C library, which copies them by vectors.
 #[cfg(all(target_arch = "x86_64", not(miri)))]

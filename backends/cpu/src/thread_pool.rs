@@ -35,8 +35,8 @@ const SHARED_NS_MIN: usize = 5_000;
 const WAKING_NS_MIN: usize = 15_000;
 /// No waking is taken to last longer: then the helper's core was busy.
 const WAKING_NS_MAX: u64 = 100_000;
-/// A helper is woken for work that follows without a pause when it has taken the caller alone as long as so many wakings
-/// take.
+/// A helper is woken for work that follows without a pause once that has taken the caller alone as long as so many
+/// wakings.
 const REPAID_WAKINGS: usize = 2;
 /// Work is taken to last at most so many times as long as estimated.
 const SLOWEST: usize = 4;
