@@ -14,6 +14,10 @@ use std::mem::MaybeUninit;
 const PRODUCTS_MAX: usize = 32 << 10;
 /// The elements of a right operand that stays in L1, beside the rows of the left one.
 const RIGHT_MAX: usize = 4 << 10;
+/// The elements of a right operand that stays in L2, and the least rows that are multiplied with it at once: for fewer,
+/// the kernels for all products do not pack it either.
+const READ_ONCE_MAX: usize = 128 << 10;
+const READ_ONCE_ROWS_MIN: usize = 5;
 /// A right operand of contiguous columns, and of more elements than this, is only transposed for so many rows.
 const TURNED_MAX: usize = 64;
 const TURNED_ROWS_MIN: usize = 8;
@@ -243,7 +247,10 @@ unsafe fn multiply<E: Tiled>(
     let turns_for_few = is_turned && m < TURNED_ROWS_MIN && k * n > TURNED_MAX;
     let is_narrow = n < NARROW && m * k > NARROW_MAX;
     let by_columns = out.column_step != 1 && n > 1;
-    if m * n * k > PRODUCTS_MAX || k * n > RIGHT_MAX || by_columns || turns_for_few || is_narrow {
+    // The rows of one tile read each element of the right operand once, so that it need not be packed.
+    let is_read_once = !is_turned && (READ_ONCE_ROWS_MIN..=ROWS_MAX).contains(&m) && k * n <= READ_ONCE_MAX;
+    let is_small = m * n * k <= PRODUCTS_MAX && k * n <= RIGHT_MAX;
+    if !(is_small || is_read_once) || by_columns || turns_for_few || is_narrow {
         return false;
     }
     let mut rows = [MaybeUninit::<E>::uninit(); RIGHT_MAX];
@@ -300,9 +307,17 @@ mod tests {
     }
 
     fn check<E: SmallProduct + PartialEq + std::fmt::Debug>(level: SimdLevel, number: impl Fn(usize) -> E) {
-        for (m, n, k) in
-            [(1, 1, 1), (3, 24, 32), (4, 4, 4), (16, 16, 16), (7, 33, 5), (17, 3, 9), (2, 5, 0), (9, 40, 8)]
-        {
+        for (m, n, k) in [
+            (1, 1, 1),
+            (3, 24, 32),
+            (4, 4, 4),
+            (16, 16, 16),
+            (7, 33, 5),
+            (17, 3, 9),
+            (2, 5, 0),
+            (9, 40, 8),
+            (6, 301, 40),
+        ] {
             let layouts = [((k, 1), (n, 1), false), ((1, m), (1, k), false), ((k + 3, 1), (n + 5, 1), true)];
             for (left_steps, right_steps, onto) in layouts {
                 let (left, right) = (|i: usize, j: usize| (i * 5 + j * 3) % 7, |i: usize, j: usize| (i * 2 + j) % 5);
