@@ -9,8 +9,8 @@
 /// Shorter copies are left to the C library, which copies them by vectors.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const VECTORS_BYTES_MIN: usize = 2 << 10;
-/// The bytes of a page, modulo which the processor compares addresses, and how far behind the source, at most, the
-/// destination must not lie.
+/// The bytes of a page, and the most bytes by which a destination lies after the source, modulo a page, where
+/// `rep movsb` is slow.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const PAGE_BYTES: usize = 4096;
 #[cfg(all(target_arch = "x86_64", not(miri)))]

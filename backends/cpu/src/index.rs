@@ -662,26 +662,23 @@ impl CpuBackend {
         others[axis] = 0;
         let loops = Loops::new(&out.shape, [&index.strides, &others]);
         let lookup = IndexedAxis::of(op, from, axis);
-        let (index, from, to, size) =
+        let (places, from, to, size) =
             (SharedPtr::new(index.ptr()), SharedPtr::new(from.ptr()), SharedPtr::new(result.ptr()), from.size());
-        // The error names the first bad index in order, whichever thread finds one.
-        let worst: Mutex<Option<(usize, ExecError)>> = Mutex::new(None);
+        let failed = AtomicBool::new(false);
         in_chunks(&mut self.pool, elements, GATHER_BYTES, |first, last| {
             // SAFETY: inference checked that the index has the result's shape and that the source is as large along all
             // other axes; `result` was just allocated.
-            let done = unsafe { lookup.gather(&loops, (first, last), index.get(), from.get(), to.get(), size) };
-            if let Err(error) = done
-                && let Ok(mut worst) = worst.lock()
-                && worst.as_ref().is_none_or(|(at, _)| first < *at)
-            {
-                *worst = Some((first, error));
-            }
+            let done = unsafe { lookup.gather(&loops, (first, last), places.get(), from.get(), to.get(), size) };
+            failed.fetch_or(done.is_err(), Ordering::Relaxed);
         })?;
-        match worst.into_inner() {
-            Ok(None) => Ok(result),
-            Ok(Some((_, error))) => Err(error),
-            Err(_) => Err(ExecError::internal("gather panicked")),
-        }
+        if failed.into_inner() { Err(self.first_bad_index(op, &lookup, index)) } else { Ok(result) }
+    }
+
+    /// The error that names the first index, in order, that is out of range, whichever thread found one.
+    #[cold]
+    fn first_bad_index(&mut self, op: Op, lookup: &IndexedAxis, index: &CpuTensor) -> ExecError {
+        let all_are_in_range = || ExecError::internal(format!("{}: no index is out of range any more", op.name()));
+        self.check_indices(lookup, index).err().unwrap_or_else(all_are_in_range)
     }
 
     /// # Errors
@@ -758,12 +755,7 @@ impl CpuBackend {
             let done = unsafe { lookup.scatter(op, &loops, dtype, at(0), at(1), at(2)) };
             failed.fetch_or(done.is_err(), Ordering::Relaxed);
         })?;
-        if failed.into_inner() {
-            // The error names the first bad index in order, whichever thread found one.
-            self.check_indices(&lookup, index)?;
-            return Err(ExecError::internal(format!("{}: an index was out of range only once", op.name())));
-        }
-        Ok(out)
+        if failed.into_inner() { Err(self.first_bad_index(op, &lookup, index)) } else { Ok(out) }
     }
 }
 

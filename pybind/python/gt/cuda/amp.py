@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from gt import _absent, _gt, amp
@@ -34,22 +33,14 @@ def custom_bwd(bwd: Any) -> Any:
 class autocast(amp.autocast):  # noqa: N801 (PyTorch's name)
     """The context `gt.autocast("cuda", …)`. Deprecated."""
 
+    @deprecated("`torch.cuda.amp.autocast(args...)` is deprecated: use `torch.amp.autocast('cuda', args...)`")
     def __init__(self, enabled: bool = True, dtype: _gt.dtype = _gt.float16, cache_enabled: bool = True) -> None:
-        warnings.warn(
-            "`torch.cuda.amp.autocast(args...)` is deprecated: use `torch.amp.autocast('cuda', args...)`",
-            FutureWarning,
-            stacklevel=2,
-        )
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 
 class GradScaler(amp.GradScaler):
     """The scaler `gt.amp.GradScaler("cuda", …)`. Deprecated."""
 
+    @deprecated("`torch.cuda.amp.GradScaler(args...)` is deprecated: use `torch.amp.GradScaler('cuda', args...)`")
     def __init__(self, init_scale: float = 2.0**16, *args: Any, **kwargs: Any) -> None:
-        warnings.warn(
-            "`torch.cuda.amp.GradScaler(args...)` is deprecated: use `torch.amp.GradScaler('cuda', args...)`",
-            FutureWarning,
-            stacklevel=2,
-        )
         super().__init__("cuda", init_scale, *args, **kwargs)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gt._deprecated import deprecated
 from gt._gt import Tensor
 from gt.autograd.function import Function
 from gt.utils.hooks import RemovableHandle
@@ -244,13 +245,13 @@ class Hooked:
         """
         return RemovableHandle(self._backward_hooks).add(hook, prepend)
 
+    @deprecated(_OLDER)
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Deprecated name of `register_full_backward_hook`.
 
         The hook gets the gradients of the module's inputs. PyTorch gives it those of the operands of the last operation
         in `forward`, which are others if there are several operations, and for a layer with a weight.
         """
-        warnings.warn(_OLDER, FutureWarning, stacklevel=2)
         return self.register_full_backward_hook(hook)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -351,9 +352,9 @@ def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHan
     return every.register_full_backward_hook(hook)
 
 
+@deprecated(_OLDER)
 def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Deprecated name of `register_module_full_backward_hook`: see `Module.register_backward_hook`."""
-    warnings.warn(_OLDER, FutureWarning, stacklevel=2)
     return register_module_full_backward_hook(hook)
 
 
