@@ -337,12 +337,7 @@ functions! {
         let sides = [input.to(dtype), other.to(dtype)];
         check_floating("hypot", sides[0])?;
         in_float32(sides, |[input, other]| {
-            let (a, b) = (input.detach().abs(), other.detach().abs());
-            let first = a.gt(b);
-            let (large, small) = (first.where_(a, b), first.where_(b, a));
-            let ratio = small / large.eq(0.0).where_(1.0, large);
-            let infinite = a.eq(f64::INFINITY) | b.eq(f64::INFINITY);
-            let result = infinite.where_(f64::INFINITY, large * (ratio * ratio + 1.0).sqrt());
+            let result = input.detach().hypot(other.detach());
             // An operand that requires no gradient is not saved: it may be written.
             let learning: Vec<Expr<'g>> = [input, other].into_iter().filter(|side| side.requires_grad()).collect();
             if learning.is_empty() {

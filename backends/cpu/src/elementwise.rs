@@ -606,7 +606,8 @@ fn as_pairs(t: &CpuTensor) -> Option<CpuTensor> {
     Some(t.with_layout(layout))
 }
 
-/// Whether `t` is large, has this shape, and is contiguous along an axis other than the last.
+/// Whether `t` is large, has this shape, and is contiguous along an axis other than the last, or takes one of each pair
+/// of neighbours there, as a part of complex numbers does.
 pub(crate) fn is_transposed(t: &CpuTensor, shape: &Shape) -> bool {
     let (dims, size) = (shape.dims(), t.size() as isize);
     let Some(last) = dims.len().checked_sub(1) else { return false };
@@ -616,7 +617,8 @@ pub(crate) fn is_transposed(t: &CpuTensor, shape: &Shape) -> bool {
         && t.strides[last] != size
         && t.strides[last] != 0
         && dims[last] > 1
-        && others().any(|(stride, dim)| *stride == size && *dim >= 16)
+        && (others().any(|(stride, dim)| *stride == size && *dim >= 16)
+            || t.strides[last] != 2 * size && others().any(|(stride, dim)| *stride == 2 * size && *dim >= 16))
 }
 
 pub(crate) fn every_axis(shape: &Shape) -> u8 {

@@ -341,10 +341,12 @@ pub struct StridedCopy {
     turned: Option<TurnedAxis>,
 }
 
-/// The axis along which a source is contiguous, where that is not the innermost one: blocks are transposed.
+/// The axis along which a source is contiguous, or takes one of each pair of neighbours, where that is not the innermost
+/// one: blocks are transposed.
 struct TurnedAxis {
     size: usize,
     to_step: isize,
+    from_step: isize,
     /// The axes other than this and the innermost one.
     outer: Loops<2>,
 }
@@ -361,12 +363,16 @@ impl StridedCopy {
         let [to_step, from_step] = loops.inner_strides();
         let dense = size as isize;
         let rank = loops.sizes().len();
-        let turned = (0..rank - 1)
-            .find(|axis| loops.strides()[*axis][1] == dense && loops.sizes()[*axis] >= BLOCK / 4)
+        let along = |step: isize| {
+            (0..rank - 1).find(|axis| loops.strides()[*axis][1] == step && loops.sizes()[*axis] >= BLOCK / 4)
+        };
+        let turned = along(dense)
+            .or_else(|| along(2 * dense).filter(|_| from_step != 2 * dense))
             .filter(|_| to_step == dense && from_step != dense && from_step != 0)
             .map(|axis| TurnedAxis {
                 size: loops.sizes()[axis],
                 to_step: loops.strides()[axis][0],
+                from_step: loops.strides()[axis][1],
                 outer: loops.without(axis).without(rank - 2),
             });
         StridedCopy { loops, to: SharedPtr::new(to.0), from: SharedPtr::new(from.0.cast_mut()), size, turned }
@@ -409,7 +415,7 @@ impl StridedCopy {
             let (first, n) = (i % blocks * BLOCK, BLOCK.min(axis.size - i % blocks * BLOCK));
             axis.outer.for_runs(i / blocks, i / blocks + 1, |run| {
                 let to = to.get().wrapping_offset(run.offsets[0] + first as isize * axis.to_step);
-                let from = from.get().wrapping_offset(run.offsets[1] + first as isize * dense);
+                let from = from.get().wrapping_offset(run.offsets[1] + first as isize * axis.from_step);
                 let mut pace = Pace::default();
                 for depth in (0..deep).step_by(BLOCK) {
                     let m = BLOCK.min(deep - depth);
@@ -418,30 +424,32 @@ impl StridedCopy {
                     let from = from.wrapping_offset(depth as isize * from_step);
                     // SAFETY: `first + n <= axis.size` and `depth + m <= deep`, so the block lies within both layouts,
                     // and nobody else writes it.
-                    unsafe { transpose_block(to, axis.to_step, from, from_step, n, m, size) };
+                    unsafe { transpose_block((to, axis.to_step), (from, axis.from_step, from_step), (n, m), size) };
                 }
             });
         }
     }
 }
 
-/// Transposes a block: copies `n` by `m` elements from a source with contiguous columns to rows that are contiguous.
+/// Transposes a block: copies `n` by `m` elements of a source to rows that are contiguous. Both steps of the source are
+/// in bytes: `from_row` is that of an element or of two, and columns lie `from_column` apart.
 ///
 /// # Safety
 /// Both are valid for the block, aligned to `size`, and do not overlap.
 unsafe fn transpose_block(
-    to: *mut u8,
-    to_row: isize,
-    from: *const u8,
-    from_column: isize,
-    n: usize,
-    m: usize,
+    (to, to_row): (*mut u8, isize),
+    (from, from_row, from_column): (*const u8, isize, isize),
+    (n, m): (usize, usize),
     size: usize,
 ) {
     /// # Safety
-    /// Same as for [`transpose_block`].
+    /// Same as for [`transpose_block`]; rows of the source lie `APART` elements apart.
     #[inline(always)]
-    unsafe fn typed<T: Copy>(to: *mut u8, to_row: isize, from: *const u8, from_column: isize, n: usize, m: usize) {
+    unsafe fn typed<T: Copy, const APART: usize>(
+        (to, to_row): (*mut u8, isize),
+        (from, from_column): (*const u8, isize),
+        (n, m): (usize, usize),
+    ) {
         // Four rows at a time, so that four consecutive loads read each cache line of the source.
         let mut i = 0;
         // SAFETY: by the contract of `transpose_block` both blocks are valid for `n` by `m` elements and aligned to
@@ -451,60 +459,113 @@ unsafe fn transpose_block(
                 let rows: [*mut T; 4] =
                     std::array::from_fn(|r| to.wrapping_offset((i + r) as isize * to_row).cast::<T>());
                 for j in 0..m {
-                    let column = from.wrapping_offset(j as isize * from_column).cast::<T>().add(i);
+                    let column = from.wrapping_offset(j as isize * from_column).cast::<T>().add(i * APART);
                     rows[0].add(j).write(column.read());
-                    rows[1].add(j).write(column.add(1).read());
-                    rows[2].add(j).write(column.add(2).read());
-                    rows[3].add(j).write(column.add(3).read());
+                    rows[1].add(j).write(column.add(APART).read());
+                    rows[2].add(j).write(column.add(2 * APART).read());
+                    rows[3].add(j).write(column.add(3 * APART).read());
                 }
                 i += 4;
             }
             while i < n {
                 let row = to.wrapping_offset(i as isize * to_row).cast::<T>();
                 for j in 0..m {
-                    row.add(j).write(from.wrapping_offset(j as isize * from_column).cast::<T>().add(i).read());
+                    row.add(j).write(from.wrapping_offset(j as isize * from_column).cast::<T>().add(i * APART).read());
                 }
                 i += 1;
             }
         }
     }
+    /// # Safety
+    /// Same as for [`transpose_block`], with elements of type `T`.
+    #[inline(always)]
+    unsafe fn of_type<T: Copy>(to: (*mut u8, isize), from: (*const u8, isize, isize), block: (usize, usize)) {
+        let columns = (from.0, from.2);
+        // SAFETY: the contract is the same; `from_row` is the step of one or of two elements.
+        unsafe {
+            if from.1 == size_of::<T>() as isize {
+                typed::<T, 1>(to, columns, block);
+            } else {
+                typed::<T, 2>(to, columns, block);
+            }
+        }
+    }
+    debug_assert!(from_row == size as isize || from_row == 2 * size as isize);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if size == 4 && n.is_multiple_of(8) && m.is_multiple_of(8) && is_x86_feature_detected!("avx") {
         for i in (0..n as isize).step_by(8) {
             for j in (0..m as isize).step_by(8) {
                 let to = to.wrapping_offset(i * to_row + j * size as isize);
-                let from = from.wrapping_offset(j * from_column + i * size as isize);
+                let from = from.wrapping_offset(j * from_column + i * from_row);
                 // SAFETY: this 8 by 8 block lies within the `n` by `m` block of this function's contract, and the CPU
                 // has AVX, as the condition above checked.
-                unsafe { transpose_8x8(to, to_row, from, from_column) };
+                unsafe {
+                    if from_row == size as isize {
+                        transpose_8x8::<false>(to, to_row, from, from_column);
+                    } else {
+                        transpose_8x8::<true>(to, to_row, from, from_column);
+                    }
+                }
             }
         }
         return;
     }
-    // SAFETY: this function's contract is that of `typed`, with elements of `size` bytes.
+    let (to, from, block) = ((to, to_row), (from, from_row, from_column), (n, m));
+    // SAFETY: this function's contract is that of `of_type`, with elements of `size` bytes.
     unsafe {
         match size {
-            1 => typed::<u8>(to, to_row, from, from_column, n, m),
-            2 => typed::<u16>(to, to_row, from, from_column, n, m),
-            4 => typed::<u32>(to, to_row, from, from_column, n, m),
-            _ => typed::<u64>(to, to_row, from, from_column, n, m),
+            1 => of_type::<u8>(to, from, block),
+            2 => of_type::<u16>(to, from, block),
+            4 => of_type::<u32>(to, from, block),
+            _ => of_type::<u64>(to, from, block),
         }
     }
 }
 
-/// [`transpose_block`] of 8 by 8 elements of four bytes, by shuffles between registers.
+/// [`transpose_block`] of 8 by 8 elements of four bytes, by shuffles between registers. With `PAIRS`, rows of the source
+/// lie two elements apart.
 ///
 /// # Safety
 /// Same as for [`transpose_block`]; the machine has AVX.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
-unsafe fn transpose_8x8(to: *mut u8, to_row: isize, from: *const u8, from_column: isize) {
+unsafe fn transpose_8x8<const PAIRS: bool>(to: *mut u8, to_row: isize, from: *const u8, from_column: isize) {
     use std::arch::x86_64::{
-        _mm256_loadu_ps, _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_unpackhi_ps,
+        __m256, _mm256_loadu_ps, _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_unpackhi_ps,
         _mm256_unpacklo_ps,
     };
-    // SAFETY: each of the eight columns has eight elements of 4 bytes; the load needs no alignment.
-    let c: [_; 8] = std::array::from_fn(|i| unsafe { _mm256_loadu_ps(from.offset(i as isize * from_column).cast()) });
+    /// The rows that a column's registers hold: one of each pair is taken in this order, as AVX moves nothing across the
+    /// middle of a register.
+    const ROWS_OF_PAIRS: [isize; 8] = [0, 1, 4, 5, 2, 3, 6, 7];
+    /// # Safety
+    /// Eight elements of 4 bytes are at `column`, or with `PAIRS` fifteen; the machine has AVX.
+    #[inline]
+    #[target_feature(enable = "avx")]
+    unsafe fn load<const PAIRS: bool>(column: *const f32) -> __m256 {
+        // SAFETY: this function's contract covers what is read; a load needs no alignment.
+        unsafe {
+            if PAIRS {
+                _mm256_shuffle_ps::<0xd8>(_mm256_loadu_ps(column), _mm256_loadu_ps(column.add(7)))
+            } else {
+                _mm256_loadu_ps(column)
+            }
+        }
+    }
+    let column = |i: isize| from.wrapping_offset(i * from_column).cast::<f32>();
+    // SAFETY: each of the eight columns has eight elements of 4 bytes, which with `PAIRS` are fifteen from the first to
+    // the last.
+    let c = unsafe {
+        [
+            load::<PAIRS>(column(0)),
+            load::<PAIRS>(column(1)),
+            load::<PAIRS>(column(2)),
+            load::<PAIRS>(column(3)),
+            load::<PAIRS>(column(4)),
+            load::<PAIRS>(column(5)),
+            load::<PAIRS>(column(6)),
+            load::<PAIRS>(column(7)),
+        ]
+    };
     // Interleave pairs, then groups of four within each 128-bit half, then exchange the halves.
     let (a0, a1) = (_mm256_unpacklo_ps(c[0], c[1]), _mm256_unpackhi_ps(c[0], c[1]));
     let (a2, a3) = (_mm256_unpacklo_ps(c[2], c[3]), _mm256_unpackhi_ps(c[2], c[3]));
@@ -524,9 +585,10 @@ unsafe fn transpose_8x8(to: *mut u8, to_row: isize, from: *const u8, from_column
         _mm256_permute2f128_ps::<0x31>(b2, b6),
         _mm256_permute2f128_ps::<0x31>(b3, b7),
     ];
-    for (i, row) in rows.into_iter().enumerate() {
+    for (i, row) in (0..).zip(rows) {
+        let place = if PAIRS { ROWS_OF_PAIRS[i as usize] } else { i };
         // SAFETY: each of the eight rows has room for eight elements of 4 bytes; the store needs no alignment.
-        unsafe { _mm256_storeu_ps(to.offset(i as isize * to_row).cast(), row) };
+        unsafe { _mm256_storeu_ps(to.offset(place * to_row).cast(), row) };
     }
 }
 
@@ -641,4 +703,51 @@ pub fn run_or_not(
         return Ok(());
     }
     pool.run(chunks, chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A transpose of the second parts of `rows` by `columns` pairs, elements of type `T`; the last part is the last
+    /// element of its allocation.
+    fn transposed_parts<T: Copy + PartialEq + std::fmt::Debug>(
+        rows: usize,
+        columns: usize,
+        number: impl Fn(usize) -> T,
+    ) {
+        let pairs: Vec<T> = (0..2 * rows * columns).map(number).collect();
+        let mut out = vec![pairs[0]; rows * columns];
+        let (shape, size) = (Shape::new(&[columns, rows]).unwrap(), size_of::<T>());
+        let bytes = |strides: [usize; 2]| {
+            let mut all = [0; RANK_MAX];
+            all.iter_mut().zip(strides).for_each(|(stride, elements)| *stride = (elements * size) as isize);
+            all
+        };
+        let (to, from) = (bytes([rows, 1]), bytes([2, 2 * columns]));
+        // SAFETY: the strides reach all elements of `out`, and of `pairs` from the second to the last.
+        unsafe {
+            let copy = StridedCopy::new(
+                &shape,
+                size,
+                (out.as_mut_ptr().cast(), &to),
+                (pairs.as_ptr().wrapping_add(1).cast(), &from),
+            );
+            assert_eq!(copy.turned.is_some(), columns >= BLOCK / 4 && rows > 1);
+            copy.part(0, copy.units());
+        }
+        for (i, element) in out.into_iter().enumerate() {
+            assert_eq!(element, pairs[2 * (i % rows * columns + i / rows) + 1], "{rows} by {columns} at {i}");
+        }
+    }
+
+    #[test]
+    fn parts_of_pairs_are_transposed_in_blocks() {
+        for (rows, columns) in [(1, 40), (3, 7), (16, 8), (33, 35), (40, 64), (67, 9)] {
+            transposed_parts(rows, columns, |i| i as u8);
+            transposed_parts(rows, columns, |i| i as u16);
+            transposed_parts(rows, columns, |i| i as u32);
+            transposed_parts(rows, columns, |i| i as u64);
+        }
+    }
 }

@@ -56,12 +56,7 @@ impl<'g> ComplexParts<'g> {
     }
     /// The absolute value, without overflow of the squares.
     fn modulus(self) -> Expr<'g> {
-        let (a, b) = (self.re.abs(), self.im.abs());
-        let first = a.gt(b);
-        let (large, small) = (first.where_(a, b), first.where_(b, a));
-        let ratio = small / large.eq(0.0).where_(1.0, large);
-        let length = large * (ratio * ratio + 1.0).sqrt();
-        (a.isnan() | b.isnan()).where_(a + b, length).where_unless_infinite(a, b)
+        self.re.hypot(self.im)
     }
     fn argument(self) -> Expr<'g> {
         self.im.atan2(self.re)
@@ -208,6 +203,14 @@ impl<'g> ComplexParts<'g> {
 
 /// Repairs of formulas at infinities.
 impl<'g> Expr<'g> {
+    /// The square root of the sum of two squares, which do not overflow; infinity where a side is, even beside NaN.
+    #[must_use]
+    pub fn hypot(self, other: Expr<'g>) -> Expr<'g> {
+        let (a, b) = (self.abs(), other.abs());
+        let (large, small) = (a.maximum(b), a.minimum(b));
+        let ratio = small / large.eq(0.0).where_(1.0, large);
+        (large * (ratio * ratio + 1.0).sqrt()).where_unless_infinite(a, b)
+    }
     /// Infinity where either part is infinite, these values elsewhere.
     fn where_unless_infinite(self, a: Expr<'g>, b: Expr<'g>) -> Expr<'g> {
         (a.isinf() | b.isinf()).where_(f64::INFINITY, self)
