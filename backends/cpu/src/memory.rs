@@ -421,8 +421,8 @@ impl Heap {
     ///
     /// Without this the free blocks of all classes together would grow far beyond what is ever in use at one time, and
     /// the system would have to clear new pages. With it live and free blocks together take at most
-    /// [`WHOLE_BYTES_MAX`] more than live ones ever did, and pages that do not fill a huge page. Pages of owners other than `owner` are cleared. Returns false if part
-    /// of the new mapping was lost.
+    /// [`WHOLE_BYTES_MAX`] more than live ones ever did, and pages that do not fill a huge page. Pages of owners other
+    /// than `owner` are cleared. Returns false if part of the new mapping was lost.
     #[must_use]
     fn take_cached_pages(&mut self, data: *mut u8, room: usize, owner: u64) -> bool {
         let mut at = 0;

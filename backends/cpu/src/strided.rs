@@ -341,8 +341,8 @@ pub struct StridedCopy {
     turned: Option<TurnedAxis>,
 }
 
-/// The axis along which a source is contiguous, or takes one of each pair of neighbours, where that is not the innermost
-/// one: blocks are transposed.
+/// The axis along which a source is contiguous, or takes one of each pair of neighbours, where that is not the
+/// innermost one: blocks are transposed.
 struct TurnedAxis {
     size: usize,
     to_step: isize,
@@ -522,8 +522,8 @@ unsafe fn transpose_block(
     }
 }
 
-/// [`transpose_block`] of 8 by 8 elements of four bytes, by shuffles between registers. With `PAIRS`, rows of the source
-/// lie two elements apart.
+/// [`transpose_block`] of 8 by 8 elements of four bytes, by shuffles between registers. With `PAIRS`, rows of the
+/// source lie two elements apart.
 ///
 /// # Safety
 /// Same as for [`transpose_block`]; the machine has AVX.
@@ -534,8 +534,8 @@ unsafe fn transpose_8x8<const PAIRS: bool>(to: *mut u8, to_row: isize, from: *co
         __m256, _mm256_loadu_ps, _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_unpackhi_ps,
         _mm256_unpacklo_ps,
     };
-    /// The rows that a column's registers hold: one of each pair is taken in this order, as AVX moves nothing across the
-    /// middle of a register.
+    /// The rows that a column's registers hold: one of each pair is taken in this order, as AVX moves nothing across
+    /// the middle of a register.
     const ROWS_OF_PAIRS: [isize; 8] = [0, 1, 4, 5, 2, 3, 6, 7];
     /// # Safety
     /// Eight elements of 4 bytes are at `column`, or with `PAIRS` fifteen; the machine has AVX.
