@@ -6,10 +6,12 @@
 //! kept, once fetching its parts has taken as long as that.
 
 use crate::error::Result;
-use crate::handle::{Binding, Tensor};
-use crate::strides::{ViewOp, ViewOps};
+use crate::handle::{Binding, CachedView, Tensor, View};
+use crate::storage::StorageVersion;
+use crate::strides::{MemoryLayout, ViewOp, ViewOps, layout_after};
 use crate::transfer::{HOST_COPY_BYTES_MAX, HostBytes};
 use crate::value::TensorValue;
+use gt_ops::build::{Index, resolve_index};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Meta, Op, Shape};
 use std::sync::Arc;
@@ -44,6 +46,64 @@ impl Tensor {
         }
         let value = self.value()?;
         Ok(TensorElements { meta: *value.meta(), value, ops: ViewOps::new() })
+    }
+}
+
+/// A prepared view of elements that are known here: see [`Tensor::plan_known_part`].
+pub struct KnownPart {
+    ops: ViewOps,
+    meta: Meta,
+    layout: MemoryLayout,
+    version: StorageVersion,
+    failures: u64,
+}
+
+/// Parts of a tensor whose elements are known here, as `x[i]`. A program may read the part's elements alone, so its
+/// instructions are issued when something is computed of it.
+impl Tensor {
+    /// Prepares the part that an index selects, as [`Tensor::plan_view`] does; `None` where [`Tensor::plan_view`] has
+    /// to: elements that are not known here, a view of a view, a tensor through which gradients flow, all elements.
+    ///
+    /// # Errors
+    /// As [`Tensor::resolve`] and [`resolve_index`].
+    pub fn plan_known_part(&self, parts: &[Index]) -> Result<Option<KnownPart>> {
+        let (value, version) = match &self.binding {
+            Binding::Own(value, _) => (value.clone(), StorageVersion::default()),
+            Binding::Shared(storage, _) => storage.read()?,
+            Binding::View(_) => return Ok(None),
+        };
+        if value.host_copy().is_none() || value.is_batched() || self.requires_grad() {
+            return Ok(None);
+        }
+        let mut meta = *value.meta();
+        let mut layout = MemoryLayout { strides: meta.shape.contiguous_strides(), offset: 0, in_order: true };
+        let (spec, seen) = resolve_index(&meta.shape, parts)?;
+        let sizes = spec.sizes;
+        if sizes == meta.shape {
+            return Ok(None);
+        }
+        let mut ops = ViewOps::new();
+        for (op, attrs, shape) in [
+            (Op::Slice, Attrs::Slice(Box::new(spec)), sizes),
+            (Op::Reshape, Attrs::Shape(seen), seen),
+        ] {
+            if shape == meta.shape {
+                continue;
+            }
+            let op = ViewOp { op, attrs, index: None };
+            let Some(after) = layout_after(&meta, &layout, &op) else { return Ok(None) };
+            (layout, meta.shape) = (after, shape);
+            ops.push(op);
+        }
+        Ok(Some(KnownPart { ops, meta, layout, version, failures: value.session().failures() }))
+    }
+
+    /// The prepared part, which shares this handle's storage.
+    pub fn known_part(&mut self, part: KnownPart) -> Tensor {
+        let KnownPart { ops, meta, layout, version, failures } = part;
+        let (base, autograd) = self.share();
+        let cached = CachedView { value: None, node: None, version, failures };
+        Tensor { binding: Binding::View(Box::new(View::new(base, autograd, (ops, 0), (meta, layout), cached))) }
     }
 }
 

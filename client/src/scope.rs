@@ -152,7 +152,7 @@ impl Scope {
     }
 
     /// Ends the call as [`Scope::finish`] does. Returns the value and node of the result, and the recorded view.
-    pub(crate) fn finish_view(mut self, outcome: OpResult<Val>) -> Result<(TracedValue, Option<ViewRecord>)> {
+    pub(crate) fn finish_view(&mut self, outcome: OpResult<Val>) -> Result<(TracedValue, Option<ViewRecord>)> {
         let mut view = self.view.take();
         if let (Some(view), Ok(result)) = (&mut view, &outcome)
             && view.last != *result

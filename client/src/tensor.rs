@@ -382,7 +382,7 @@ impl Tensor {
         let (value, node, version) = self.versioned()?;
         let mut scope = Scope::new(value.session());
         let v = scope.push(value, node);
-        self.plan_in(scope, v, version, |g| build(g, v))
+        self.plan_in(&mut scope, v, version, |g| build(g, v))
     }
 
     /// As [`Tensor::plan_view`], in a scope whose operand `this` is this tensor. The builder may compute indices of
@@ -392,23 +392,23 @@ impl Tensor {
     /// The builder's error.
     pub fn plan_view_in(
         &self,
-        scope: Scope,
+        mut scope: Scope,
         this: Val,
         build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>,
     ) -> Result<PlannedView> {
         let version = self.storage_version();
-        self.plan_in(scope, this, version, build)
+        self.plan_in(&mut scope, this, version, build)
     }
 
     fn plan_in(
         &self,
-        mut scope: Scope,
+        scope: &mut Scope,
         this: Val,
         version: StorageVersion,
         build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>,
     ) -> Result<PlannedView> {
         scope.record_view(this, self.memory_layout(), self.is_view());
-        let outcome = build(&mut scope);
+        let outcome = build(scope);
         let ((value, node), view) = scope.finish_view(outcome)?;
         let (ops, layout) = view.map_or((ViewOps::new(), None), |view| (view.ops, view.layout));
         Ok(PlannedView { value, node, ops, layout, version })

@@ -9,7 +9,8 @@ use gt_ops::forms::module;
 use gt_ops::{DType, Op};
 
 /// A program in Python has sparse gradients: the package computes them where this error is raised.
-const SPARSE: &str = "sparse=true is not there in this language: gradients are dense";
+const SPARSE: &str = "sparse=True: the gradients of this function are dense. nn.functional.embedding and \
+                      nn.Embedding of the Python package have sparse ones.";
 
 /// `value` with the gradient of `x`, whose value is the same up to rounding.
 fn with_gradient_of<'g>(value: Expr<'g>, x: Expr<'g>) -> Expr<'g> {

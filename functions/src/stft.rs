@@ -145,6 +145,14 @@ functions! {
         let frames = Frames::new("stft", n_fft, hop_length, win_length, window)?;
         let mut signal = if rank == 1 { input.unsqueeze(0) } else { input };
         if center {
+            let (samples, at_each_end) = (signal.size(-1)?, n_fft / 2);
+            if pad_mode == "reflect" && samples <= at_each_end {
+                return Err(OpError::runtime(format!(
+                    "stft: center=True pads the signal by reflection with {at_each_end} samples at each end, so it needs \
+                     more than these, but got {samples}: pass a longer signal, a smaller n_fft, center=False or \
+                     pad_mode='constant'"
+                )));
+            }
             signal = padded(g, signal, &[n_fft / 2, n_fft / 2], pad_mode, None)?;
         }
         let size = signal.size(-1)?;

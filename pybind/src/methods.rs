@@ -260,8 +260,7 @@ impl PyTensor {
         let py = slf.py();
         match index::parts(index)? {
             Some(parts) => {
-                let view = slf.get().view_of(py, false, |g, v| build::index(g, v, &parts))?;
-                Ok(Bound::new(py, view)?.into_any())
+                Ok(Bound::new(py, slf.get().part(py, &parts)?)?.into_any())
             }
             None => Ok(advanced_index::get(slf, index)?.into_any()),
         }

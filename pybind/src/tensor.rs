@@ -4,6 +4,7 @@ use crate::error::OrRaise;
 use crate::gil::GilCell;
 pub use gt_client::tensor::build_from;
 use gt_client::{Node, Repeats, Tensor, TensorElements};
+use gt_ops::build::{self, Index};
 use gt_ops::error::Result as OpResult;
 use gt_ops::{Graph, Scalar, Val};
 use pyo3::exceptions::PyRuntimeError;
@@ -100,6 +101,15 @@ impl PyTensor {
             ));
         }
         Ok(PyTensor::wrap(self.write(py, |tensor| tensor.view(plan))))
+    }
+
+    /// The part that a basic index selects: a view.
+    pub fn part(&self, py: Python<'_>, parts: &[Index]) -> PyResult<PyTensor> {
+        let known = self.read(py).plan_known_part(parts).or_raise()?;
+        match known {
+            Some(part) => Ok(PyTensor::wrap(self.write(py, |tensor| tensor.known_part(part)))),
+            None => self.view_of(py, false, |g, v| build::index(g, v, parts)),
+        }
     }
 
     /// Binds the object to the result of an in-place operation. `since` is the tape's sequence number at which the

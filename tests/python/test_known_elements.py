@@ -98,6 +98,28 @@ def test_reading_a_part_gives_the_part() -> None:
         np.testing.assert_array_equal(part.numpy(), wanted, err_msg=name)
 
 
+def test_a_part_of_known_elements_is_a_view_like_any_other() -> None:
+    x = gt.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    row, corner = x[1], x[0, 1:]
+    assert (row.stride(), row.storage_offset(), corner.storage_offset()) == ((1,), 3, 1)
+    assert row._base is not None
+    x[1, 0] = 9
+    assert (row + 1).tolist() == [10, 6, 7]
+    row *= 2
+    corner.zero_()
+    assert x.tolist() == [[1, 0, 0], [18, 10, 12]]
+    assert gt.stack([row[:2], corner]).tolist() == [[18, 10], [0, 0]]
+    with pytest.raises(IndexError, match="index 2 is out of bounds"):
+        x[2]
+
+    weight = gt.tensor([1.0, 2.0])
+    before = weight[1]
+    weight.requires_grad_()
+    (weight[1] * before * 3).backward()
+    assert (weight.grad.tolist(), before.requires_grad) == ([0, 6], True)
+    assert gt.vmap(lambda rows: weight[0] * rows[1])(x).tolist() == [0, 10]
+
+
 def test_complex_parts_and_bits_are_those_of_the_numbers() -> None:
     z = gt.tensor([1 + 2j, 3 - 4j])
     assert z.real[1].item() == 3

@@ -93,3 +93,9 @@ def test_gradients() -> None:
 def test_what_does_not_fit_is_named(call: Any, message: str) -> None:
     with pytest.raises(RuntimeError, match=message):
         call(gt.ones(20))
+
+
+def test_a_signal_too_short_to_be_padded_says_what_helps() -> None:
+    with pytest.raises(RuntimeError, match="needs more than these, but got 4: pass a longer signal, a smaller n_fft"):
+        gt.stft(gt.ones(4), 8, return_complex=True)
+    assert gt.stft(gt.ones(4), 8, pad_mode="constant", return_complex=True).shape == (5, 3)
