@@ -47,6 +47,8 @@ CUDA_TOOLS := $(CARGO_TARGET)/cuda
 # The kernels, compiled beforehand; beside the file, a plain one for an archive. A gtd in a folder beside `lib` finds
 # them there: so do those of `make build`.
 CUDA_KERNELS := $(CARGO_TARGET)/lib/gt/cuda-kernels
+# NVIDIA's compiler, which they need, is installed for one kind of processor alone.
+DIST_KERNELS := $(if $(filter x86_64,$(shell uname -m)),$(CUDA_KERNELS))
 # UCX for the tests of tensors that travel by it.
 UCX := $(CARGO_TARGET)/ucx
 # NVIDIA's headers, with which GT's declarations of its functions are compared.
@@ -84,7 +86,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-ucx test-stress fuzz test-loom test-miri test-python test-emulated test-torch test-sanitized test-headers kernel-resources cuda-kernels gpu-kit gpu-test reports parity bench lint fmt \
+.PHONY: help demo demo-c build install install-cuda-kernels deb dist test-programs test-packaging test-systemd test test-rust test-ucx test-stress fuzz test-loom test-miri test-python test-emulated test-torch test-sanitized test-headers kernel-resources cuda-kernels gpu-kit gpu-test reports parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools fuzz-parity
 
 help: ## this list
@@ -132,12 +134,18 @@ install: $(RELEASE)/.stamp-programs ## the programs, units, configuration, manua
 	    $(RELEASE)/$$program completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$program && \
 	    $(RELEASE)/$$program completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$program.fish || exit 1; \
 	done
+	if [ -z "$(DESTDIR)" ] && [ -e $(CUDA_KERNELS) ]; then $(MAKE) --no-print-directory install-cuda-kernels; fi
 	@if [ -z "$(DESTDIR)" ] && [ -d /run/systemd/system ]; then \
 	    systemd-sysusers && systemd-tmpfiles --create gt.conf && systemctl daemon-reload; \
 	    echo "gt: installed; start it with: systemctl enable --now gtd.socket gtd"; \
 	fi
 
-deb: $(RELEASE)/.stamp-programs $(LIBGT) ## Debian packages of the same (gtd) and of libgt (libgt0, libgt-dev), in target/debian
+install-cuda-kernels: ## the kernels that make cuda-kernels compiled, under PREFIX; make install does the same
+	install -D -m 644 $(CUDA_KERNELS) $(DESTDIR)$(PREFIX)/lib/gt/cuda-kernels
+
+# The kernels are packed where they were compiled.
+deb: DEBS := gtd libgt0 libgt-dev $(if $(wildcard $(CUDA_KERNELS)),gtd-cuda-kernels)
+deb: $(RELEASE)/.stamp-programs $(LIBGT) ## Debian packages of the same (gtd), of libgt (libgt0, libgt-dev) and of the kernels (gtd-cuda-kernels), in target/debian
 	rm -rf $(DEB)
 	$(MAKE) --no-print-directory install DESTDIR=$(DEB)/gtd PREFIX=/usr SYSCONFDIR=/etc
 	$(MAKE) --no-print-directory install-libgt DESTDIR=$(DEB)/libgt-dev PREFIX=/usr LIBDIR=$(DEB_LIBDIR)
@@ -145,13 +153,14 @@ deb: $(RELEASE)/.stamp-programs $(LIBGT) ## Debian packages of the same (gtd) an
 	mv $(DEB)/libgt-dev$(DEB_LIBDIR)/libgt.so.* $(DEB)/libgt0$(DEB_LIBDIR)
 	install -m 644 docs/c.md $(DEB)/libgt-dev/usr/share/doc/libgt-dev
 	install -m 644 examples/c/*.c $(DEB)/libgt-dev/usr/share/doc/libgt-dev/examples
-	for package in gtd libgt0 libgt-dev; do \
+	$(if $(filter gtd-cuda-kernels,$(DEBS)),$(MAKE) --no-print-directory install-cuda-kernels DESTDIR=$(DEB)/gtd-cuda-kernels PREFIX=/usr)
+	for package in $(DEBS); do \
 	    install -D -m 644 LICENSE $(DEB)/$$package/usr/share/doc/$$package/copyright && \
 	    scripts/make-deb $$package $(DEB)/$$package $(DEB) || exit 1; \
 	done
 
-dist: $(DIST_VENV)/.stamp-dist ## all that is published: wheels, sdist, Debian packages, checksums, components, in dist
-	$(DIST_VENV)/bin/python scripts/make-dist $(DIST)
+dist: $(DIST_VENV)/.stamp-dist $(DIST_KERNELS) ## all that is published: wheels, sdist, Debian packages, checksums, components, in dist
+	$(DIST_VENV)/bin/python scripts/make-dist $(addprefix --kernels ,$(DIST_KERNELS)) $(DIST)
 
 test-packaging: $(VENV)/.stamp-test ## the sdist and the wheel, built, installed and used
 	$(VENV)/bin/python -m pytest tests/packaging $(PYTEST)

@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DIST = Path(os.environ.get("GT_DIST", ROOT / "dist"))
-WHEELS = sorted(DIST.glob("*.whl"))
+WHEELS = sorted(DIST.glob("gt_tensor-*.whl"))
 OWN = [wheel for wheel in WHEELS if platform.machine() in wheel.name]
 needs_dist = pytest.mark.skipif(not WHEELS, reason=f"no wheel in {DIST}: `make dist` makes it")
 # The newest symbols of glibc that manylinux2014 has.
@@ -57,6 +57,23 @@ def test_without_a_wheel_there_is_nothing_to_try(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "there is no wheel" in done.stderr
     assert "`make dist` makes it" in done.stderr
+
+
+def test_the_wheel_of_kernels_puts_them_where_gtd_looks(tmp_path: Path) -> None:
+    kernels = tmp_path / "compiled"
+    kernels.write_bytes(b"kernels")
+    script = [sys.executable, str(ROOT / "scripts" / "make-kernel-wheel"), "--out", str(tmp_path)]
+    subprocess.run([*script, "--kernels", str(kernels)], timeout=300, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert re.fullmatch(r"gt_tensor_cuda_kernels-\d+\.\d+\.\d+-py3-none-any\.whl", wheel.name)
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-index", str(wheel)]
+    subprocess.run(pip, timeout=300, check=True)
+    assert (environment / "lib" / "gt" / "cuda-kernels").read_bytes() == b"kernels"
+
+    done = subprocess.run([*script, "--kernels", "absent"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "gt: there is no absent; `make cuda-kernels` makes it\n")
 
 
 @needs_dist

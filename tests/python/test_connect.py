@@ -291,8 +291,8 @@ def test_ctrl_c_ends_a_session_that_has_much_to_do() -> None:
     program = """
 # Where this runs in the background, Ctrl-C may be ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-x = gt.rand(3000, 3000)
-for _ in range(200): x = x @ x
+x = gt.rand(4000, 4000)
+for _ in range(6): x = x @ x
 import threading
 timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
 timer.start()

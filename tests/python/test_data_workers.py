@@ -127,8 +127,9 @@ def test_tensors_of_a_dataset_are_there_in_the_workers(method: str) -> None:
     assert x[0].tolist() == [1, 2]
 
 
-def test_tensors_of_functions_are_found() -> None:
+def test_tensors_of_functions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     inner, default = gt.ones(1), gt.ones(2)
+    monkeypatch.setitem(globals(), "GLOBAL", gt.ones(3))
 
     def shift(sample: Any, by: Any = default) -> Any:
         return sample + inner + by + GLOBAL
@@ -143,7 +144,7 @@ def test_tensors_of_functions_are_found() -> None:
         list(loader)
 
 
-GLOBAL = gt.ones(3)
+GLOBAL: Any = None
 
 
 def test_what_a_worker_knows() -> None:
