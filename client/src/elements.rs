@@ -12,7 +12,6 @@ use crate::strides::{MemoryLayout, ViewOp, ViewOps, layout_after};
 use crate::transfer::{HOST_COPY_BYTES_MAX, HostBytes};
 use crate::value::TensorValue;
 use gt_ops::build::{Index, resolve_index};
-use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Meta, Op, Shape};
 use std::sync::Arc;
 
@@ -27,8 +26,8 @@ const KEPT_BYTES_MAX: usize = 64 << 20;
 pub struct TensorElements {
     /// The tensor's value, or that of the tensor of which it is a view, whose bytes are known or to be kept.
     value: Arc<TensorValue>,
-    /// The ops that lead from `value` to the tensor.
-    ops: ViewOps,
+    /// The places of a view's elements among those of `value`.
+    part: Option<MemoryLayout>,
     meta: Meta,
 }
 
@@ -40,12 +39,13 @@ impl Tensor {
     pub fn elements(&self) -> Result<TensorElements> {
         if let Binding::View(view) = &self.binding {
             let (base, _) = view.base.read()?;
-            if !base.is_batched() && view.ops.iter().all(runs_on_host) && is_known(&base, view.meta.bytes()) {
-                return Ok(TensorElements { value: base, ops: view.ops.clone(), meta: view.meta });
+            let cut = view.ops.iter().all(is_cut) && lies_within(&view.layout, &view.meta.shape, base.meta());
+            if cut && !base.is_batched() && is_known(&base, view.meta.bytes()) {
+                return Ok(TensorElements { value: base, part: Some(view.layout), meta: view.meta });
             }
         }
         let value = self.value()?;
-        Ok(TensorElements { meta: *value.meta(), value, ops: ViewOps::new() })
+        Ok(TensorElements { meta: *value.meta(), value, part: None })
     }
 }
 
@@ -83,10 +83,9 @@ impl Tensor {
             return Ok(None);
         }
         let mut ops = ViewOps::new();
-        for (op, attrs, shape) in [
-            (Op::Slice, Attrs::Slice(Box::new(spec)), sizes),
-            (Op::Reshape, Attrs::Shape(seen), seen),
-        ] {
+        for (op, attrs, shape) in
+            [(Op::Slice, Attrs::Slice(Box::new(spec)), sizes), (Op::Reshape, Attrs::Shape(seen), seen)]
+        {
             if shape == meta.shape {
                 continue;
             }
@@ -118,19 +117,9 @@ impl TensorElements {
     /// # Errors
     /// As [`ClientSession::download`](crate::ClientSession::download).
     pub fn fetch(&self) -> Result<HostBytes> {
-        let mut bytes = self.value.session().host_bytes(&self.value, !self.ops.is_empty())?;
-        let mut shape = self.value.meta().shape;
-        for op in &self.ops {
-            match &op.attrs {
-                Attrs::Slice(spec) => {
-                    bytes = sliced(&bytes, &shape, spec, self.meta.dtype.size()).into();
-                    shape = spec.sizes;
-                }
-                Attrs::Shape(to) => shape = *to,
-                _ => {}
-            }
-        }
-        Ok(bytes)
+        let bytes = self.value.session().host_bytes(&self.value, self.part.is_some())?;
+        let Some(part) = &self.part else { return Ok(bytes) };
+        Ok(gathered(&bytes, part, &self.meta.shape, self.meta.dtype.size()).into())
     }
 }
 
@@ -146,31 +135,35 @@ fn is_known(value: &TensorValue, len: usize) -> bool {
         && value.count_part_read() as usize > (whole / BYTES_PER_FETCH).max(PARTS_MIN)
 }
 
-/// Whether [`TensorElements::fetch`] can compute a view's op.
-fn runs_on_host(op: &ViewOp) -> bool {
+/// Whether an op of a view only leaves elements out or divides axes, so that the others keep their dtype and order.
+fn is_cut(op: &ViewOp) -> bool {
     matches!((op.op, &op.attrs), (Op::Slice, Attrs::Slice(_)) | (Op::Reshape, Attrs::Shape(_)))
 }
 
-/// The bytes of a slice of a tensor of `shape`, whose elements have `size` bytes each.
-fn sliced(bytes: &[u8], shape: &Shape, spec: &SliceSpec, size: usize) -> Vec<u8> {
-    let (rank, strides) = (shape.rank(), shape.contiguous_strides());
+/// Whether a part of `shape` lies within the elements of its base, which another shape may have replaced.
+fn lies_within(part: &MemoryLayout, shape: &Shape, base: &Meta) -> bool {
+    let reach = |(size, stride): (&usize, &isize)| size.saturating_sub(1) as isize * stride;
+    let reaches = || shape.dims().iter().zip(&part.strides).map(reach);
+    let first = part.offset + reaches().filter(|reach| *reach < 0).sum::<isize>();
+    let last = part.offset + reaches().filter(|reach| *reach > 0).sum::<isize>();
+    part.in_order && first >= 0 && (last as usize) < base.shape.numel().max(1)
+}
+
+/// The elements of a part of `shape`, of `size` bytes each, row-major.
+fn gathered(bytes: &[u8], part: &MemoryLayout, shape: &Shape, size: usize) -> Vec<u8> {
+    let (dims, strides) = (shape.dims(), &part.strides);
     // The last axes whose elements lie behind each other are copied at once.
-    let (mut outer, mut run) = (rank, 1);
-    while outer > 0 && spec.step[outer - 1] == 1 {
+    let (mut outer, mut run) = (dims.len(), 1);
+    while outer > 0 && (strides[outer - 1] == run as isize || dims[outer - 1] == 1) {
         outer -= 1;
-        run *= spec.sizes.dims()[outer];
-        if spec.sizes.dims()[outer] != shape.dims()[outer] {
-            break;
-        }
+        run *= dims[outer];
     }
-    let first: i64 = (0..rank).map(|axis| spec.start[axis] * strides[axis] as i64).sum();
-    let mut out = Vec::with_capacity(spec.sizes.numel() * size);
-    for i in 0..spec.sizes.numel().checked_div(run).unwrap_or(0) {
-        let (mut rest, mut at) = (i, first);
+    let mut out = Vec::with_capacity(shape.numel() * size);
+    for i in 0..shape.numel().checked_div(run).unwrap_or(0) {
+        let (mut rest, mut at) = (i, part.offset);
         for axis in (0..outer).rev() {
-            let count = spec.sizes.dims()[axis];
-            at += (rest % count) as i64 * spec.step[axis] * strides[axis] as i64;
-            rest /= count;
+            at += (rest % dims[axis]) as isize * strides[axis];
+            rest /= dims[axis];
         }
         out.extend_from_slice(&bytes[at as usize * size..][..run * size]);
     }
@@ -183,25 +176,31 @@ mod tests {
     use gt_ops::RANK_MAX;
 
     #[test]
-    fn slices_step_forwards_and_backwards_along_every_axis() {
-        let shape = Shape::new(&[3, 4]).unwrap();
+    fn parts_are_read_in_steps_along_every_axis() {
         let bytes: Vec<u8> = (0..12u16).flat_map(u16::to_le_bytes).collect();
-        let of = |start: [i64; 2], step: [i64; 2], sizes: [usize; 2]| -> Vec<u16> {
-            let mut spec = SliceSpec::corner(Shape::new(&sizes).unwrap());
-            spec.start[..2].copy_from_slice(&start);
-            spec.step[..2].copy_from_slice(&step);
-            let found = sliced(&bytes, &shape, &spec, 2);
+        let of = |offset: isize, strides: &[isize], sizes: &[usize]| -> Vec<u16> {
+            let mut part = MemoryLayout { strides: [0; RANK_MAX], offset, in_order: true };
+            part.strides[..strides.len()].copy_from_slice(strides);
+            let found = gathered(&bytes, &part, &Shape::new(sizes).unwrap(), 2);
             found.as_chunks().0.iter().map(|raw| u16::from_le_bytes(*raw)).collect()
         };
-        assert_eq!(of([0, 0], [1, 1], [3, 4]), (0..12).collect::<Vec<_>>());
-        assert_eq!(of([1, 2], [1, 1], [1, 1]), [6]);
-        assert_eq!(of([2, 3], [-2, -1], [2, 3]), [11, 10, 9, 3, 2, 1]);
-        assert_eq!(of([0, 1], [2, 2], [2, 2]), [1, 3, 9, 11]);
-        assert_eq!(of([1, 0], [1, 1], [2, 4]), (4..12).collect::<Vec<_>>());
-        assert_eq!(of([1, 1], [1, 1], [2, 2]), [5, 6, 9, 10]);
-        assert_eq!(of([2, 0], [-2, 1], [2, 4]), [8, 9, 10, 11, 0, 1, 2, 3]);
-        assert!(of([1, 1], [1, 1], [0, 3]).is_empty());
-        let scalar = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: Shape::SCALAR };
-        assert_eq!(sliced(&[7, 8], &Shape::SCALAR, &scalar, 2), [7, 8]);
+        assert_eq!(of(0, &[4, 1], &[3, 4]), (0..12).collect::<Vec<_>>());
+        assert_eq!(of(6, &[4, 1], &[1, 1]), [6]);
+        assert_eq!(of(11, &[-8, -1], &[2, 3]), [11, 10, 9, 3, 2, 1]);
+        assert_eq!(of(1, &[8, 2], &[2, 2]), [1, 3, 9, 11]);
+        assert_eq!(of(4, &[4, 1], &[2, 4]), (4..12).collect::<Vec<_>>());
+        assert_eq!(of(8, &[-8, 1], &[2, 4]), [8, 9, 10, 11, 0, 1, 2, 3]);
+        assert_eq!(of(2, &[4], &[3]), [2, 6, 10]);
+        assert!(of(5, &[4, 1], &[0, 3]).is_empty());
+        assert_eq!(of(7, &[], &[]), [7]);
+
+        let within = |offset: isize, strides: &[isize], sizes: &[usize]| {
+            let mut part = MemoryLayout { strides: [0; RANK_MAX], offset, in_order: true };
+            part.strides[..strides.len()].copy_from_slice(strides);
+            let base = Meta::new(Shape::new(&[3, 4]).unwrap(), gt_ops::DType::F32);
+            lies_within(&part, &Shape::new(sizes).unwrap(), &base)
+        };
+        assert!(within(0, &[4, 1], &[3, 4]) && within(11, &[-8, -1], &[2, 3]) && within(11, &[], &[]));
+        assert!(!within(1, &[4, 1], &[3, 4]) && !within(7, &[-8, -1], &[2, 3]) && !within(12, &[], &[]));
     }
 }

@@ -560,6 +560,9 @@ pub fn item<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Bound<'
     element(py, &elements.fetch().or_raise()?, meta.dtype, 0)
 }
 
+/// Numbers of so few elements are made in less time than a `memoryview` takes to be.
+const FEW_ELEMENTS_MAX: usize = 24;
+
 /// The elements as nested lists; a number for a tensor without axes.
 pub fn to_list<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Bound<'py, PyAny>> {
     let meta = elements.meta();
@@ -571,6 +574,9 @@ pub fn to_list<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Boun
     }
     if bytes.is_empty() {
         return empty_lists(py, dims).map(Bound::into_any);
+    }
+    if meta.shape.numel() <= FEW_ELEMENTS_MAX {
+        return lists_by_element(py, bytes, meta.dtype, dims).map(Bound::into_any);
     }
     match meta.dtype {
         DType::F16 => lists_of(py, &widened(bytes, |raw| f16::from_le_bytes(raw).to_f64()), c"d", dims),
@@ -586,17 +592,24 @@ pub fn to_list<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Boun
         DType::U16 => lists_of(py, bytes, c"H", dims),
         DType::U32 => lists_of(py, bytes, c"I", dims),
         DType::U64 => lists_of(py, bytes, c"Q", dims),
-        DType::C64 | DType::C128 => complex_lists(py, bytes, meta.dtype, dims).map(Bound::into_any),
+        // The `struct` module has no format for complex numbers.
+        DType::C64 | DType::C128 => lists_by_element(py, bytes, meta.dtype, dims).map(Bound::into_any),
     }
 }
 
-/// Complex elements as nested lists: the `struct` module has no format for them.
-fn complex_lists<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, dims: &[usize]) -> PyResult<Bound<'py, PyList>> {
+/// Elements as nested lists, of numbers that are made one by one.
+fn lists_by_element<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, dims: &[usize]) -> PyResult<Bound<'py, PyList>> {
     let [len, inner @ ..] = dims else { return Ok(PyList::empty(py)) };
+    match (dtype, inner) {
+        (DType::F32, []) => return PyList::new(py, bytes.as_chunks().0.iter().map(|raw| f32::from_le_bytes(*raw))),
+        (DType::F64, []) => return PyList::new(py, bytes.as_chunks().0.iter().map(|raw| f64::from_le_bytes(*raw))),
+        (DType::I64, []) => return PyList::new(py, bytes.as_chunks().0.iter().map(|raw| i64::from_le_bytes(*raw))),
+        _ => {}
+    }
     let step = bytes.len() / len.max(&1);
     let items = (0..*len).map(|i| match inner {
         [] => element(py, bytes, dtype, i),
-        _ => complex_lists(py, &bytes[i * step..][..step], dtype, inner).map(Bound::into_any),
+        _ => lists_by_element(py, &bytes[i * step..][..step], dtype, inner).map(Bound::into_any),
     });
     PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)
 }

@@ -259,9 +259,7 @@ impl PyTensor {
     fn __getitem__<'py>(slf: &Bound<'py, Self>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         match index::parts(index)? {
-            Some(parts) => {
-                Ok(Bound::new(py, slf.get().part(py, &parts)?)?.into_any())
-            }
+            Some(parts) => Ok(Bound::new(py, slf.get().part(py, &parts)?)?.into_any()),
             None => Ok(advanced_index::get(slf, index)?.into_any()),
         }
     }

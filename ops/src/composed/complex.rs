@@ -296,26 +296,22 @@ pub fn compose<'g>(
         Op::Add | Op::Sub => g.emit(op, &[tensor(0).into(), tensor(1).into()], Attrs::None),
         Op::Mul => {
             let operands = [tensor(0), tensor(1)];
-            let product = match on_pairs(g, Op::ComplexMul, operands, dtype) {
-                Ok(product) => product,
-                Err(error) => return Some(Err(error)),
-            };
-            return Some(recorded(g, "MulBackward0", operands, product, |_, values, grads| {
+            let rule: GradientRule = |_, values, grads| {
                 let grad = grads[0];
                 Ok(vec![grad.map(|grad| grad * values[1].conj()), grad.map(|grad| grad * values[0].conj())])
-            }));
+            };
+            let product = on_pairs(g, Op::ComplexMul, operands, dtype);
+            return Some(product.and_then(|product| recorded(g, "MulBackward0", operands, product, rule)));
         }
         Op::Div => {
             let operands = [tensor(0), tensor(1)];
-            let quotient = match on_pairs(g, Op::ComplexDiv, operands, dtype) {
-                Ok(quotient) => quotient,
-                Err(error) => return Some(Err(error)),
-            };
-            return Some(recorded(g, "DivBackward0", operands, quotient, |_, values, grads| {
+            let rule: GradientRule = |_, values, grads| {
                 let [_, divisor, quotient] = values else { return Ok(Vec::new()) };
                 let first = grads[0].map(|grad| grad / divisor.conj());
                 Ok(vec![first, first.map(|first| -(first * quotient.conj()))])
-            }));
+            };
+            let quotient = on_pairs(g, Op::ComplexDiv, operands, dtype);
+            return Some(quotient.and_then(|quotient| recorded(g, "DivBackward0", operands, quotient, rule)));
         }
         Op::Pow => return Some(power(g, a, b, [tensor(0), tensor(1)])),
         Op::Addcmul => operand(0) + operand(1) * operand(2),
