@@ -10,6 +10,9 @@ use std::f64::consts::PI;
 
 /// Along an axis of so many elements, points between two of them are computed from these two, not by a matrix.
 const LONG: i64 = 64;
+/// Along an axis of at least so many elements for each that a result is computed from, results are computed from these
+/// elements, not by a matrix.
+const LONG_TAP: i64 = 32;
 
 /// A matrix whose rows hold the weights of an axis's elements for each element of the output.
 #[derive(Debug)]
@@ -52,23 +55,51 @@ impl Weights {
         let column = place.clamp(0, self.columns - 1);
         self.numbers[(row * self.columns + column) as usize] += weight;
     }
+
+    /// For each of as many taps as a row has at most, the place and the weight of that tap in each row. A row of fewer
+    /// taps has its last one several times, with a part of its weight. None if there are more than `most`.
+    fn taps(&self, most: usize) -> Option<Vec<(Vec<i64>, Vec<f64>)>> {
+        let mut all: Vec<Vec<(i64, f64)>> = Vec::new();
+        for row in self.numbers.chunks(self.columns.max(1) as usize) {
+            all.push((0..).zip(row).filter(|(_, weight)| **weight != 0.0).map(|(at, weight)| (at, *weight)).collect());
+        }
+        let count = all.iter().map(Vec::len).max().filter(|count| (1..=most).contains(count))?;
+        for row in &mut all {
+            while row.len() < count {
+                let (place, weight) = row.pop().unwrap_or((0, 0.0));
+                row.extend([(place, weight / 2.0); 2]);
+            }
+        }
+        Some((0..count).map(|tap| all.iter().map(|row| row[tap]).unzip()).collect())
+    }
 }
 
 /// Multiplies an axis by a matrix of weights.
 pub(crate) fn resample<'g>(g: &'g Builder<'g>, input: Expr<'g>, axis: i64, weights: &Weights) -> Expr<'g> {
     let (Ok(sizes), Ok(dtype)) = (input.sizes(), input.dtype()) else { return input };
+    let picked = |places: &[i64]| input.index_select(axis, g.ints(places, &[weights.rows]));
+    let mut wide = vec![1; sizes.len() - axis as usize];
+    wide[0] = weights.rows;
+    let along = |numbers: &[f64]| g.floats(numbers, &wide, dtype);
     if weights.columns >= LONG
         && let Some((from, to, shares)) = weights.pairs()
     {
-        // Lines of elements are picked faster than single ones.
-        let turned = axis as usize == sizes.len() - 1;
-        let (lines, along) = if turned { (input.transposed(), axis - 1) } else { (input, axis) };
-        let picked = |places: &[i64]| lines.index_select(along, g.ints(places, &[weights.rows]));
-        let mut wide = vec![1; sizes.len() - along as usize];
-        wide[0] = weights.rows;
-        let between = g
-            .elementwise(Op::Lerp, &[picked(&from).into(), picked(&to).into(), g.floats(&shares, &wide, dtype).into()]);
-        return if turned { between.transposed() } else { between };
+        return g.elementwise(Op::Lerp, &[picked(&from).into(), picked(&to).into(), along(&shares).into()]);
+    }
+    // A sum of products in half precision would be rounded after each.
+    let most = (weights.columns / LONG_TAP) as usize;
+    if matches!(dtype, DType::F32 | DType::F64)
+        && let Some(taps) = weights.taps(most)
+    {
+        let mut total: Option<Expr<'g>> = None;
+        for (places, shares) in taps {
+            let (element, share) = (picked(&places), along(&shares));
+            total = Some(match total {
+                None => element * share,
+                Some(total) => g.elementwise(Op::Addcmul, &[total.into(), element.into(), share.into()]),
+            });
+        }
+        return total.unwrap_or(input);
     }
     let matrix = g.floats(&weights.numbers, &[weights.rows, weights.columns], dtype);
     if axis as usize == sizes.len() - 1 {
