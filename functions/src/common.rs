@@ -15,6 +15,12 @@ pub(crate) fn filled<'g>(g: &'g Builder<'g>, sizes: &[i64], value: impl Into<Sca
     })
 }
 
+/// A number that is read as a tensor of given shape, which has no memory of its own if it is large.
+pub(crate) fn repeated<'g>(g: &'g Builder<'g>, shape: Shape, value: impl Into<Scalar>, dtype: DType) -> Expr<'g> {
+    let value = value.into();
+    g.run(|g| gt_ops::build::filled(g, value, shape, dtype))
+}
+
 /// Zeros of given sizes.
 pub(crate) fn zeros<'g>(g: &'g Builder<'g>, sizes: &[i64], dtype: DType) -> Expr<'g> {
     filled(g, sizes, Scalar::Int(0), dtype)

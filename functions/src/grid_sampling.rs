@@ -1,16 +1,48 @@
 //! Sampling images at the points of a grid, and affine grids.
 
-use crate::common::{along_axis, filled};
+use crate::common::{along_axis, filled, repeated};
 use crate::declaration::functions;
 use crate::sliding_windows::tuple;
 use gt_ops::build;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, module};
-use gt_ops::{DType, OpError};
+use gt_ops::{DType, Op, OpError, Shape};
 
-/// A tap of an interpolation along one axis: its index, and its weight, a tensor or 1.
-type Tap<'g> = (Expr<'g>, Expr<'g>);
+/// A tap of an interpolation along one axis.
+#[derive(Clone, Copy)]
+struct GridTap<'g> {
+    /// Its index, a whole number of the grid's dtype.
+    place: Expr<'g>,
+    /// Its weight, a tensor or 1.
+    share: Expr<'g>,
+    /// Whether the index is known to lie within the image.
+    inside: bool,
+}
+
+/// A combination of taps of some axes.
+struct JoinedTap<'g> {
+    /// Its index among the pixels, a whole number.
+    index: Expr<'g>,
+    /// Where it lies within the image, if it may leave it.
+    within: Option<Expr<'g>>,
+    /// The product of the weights; none if all are 1.
+    weight: Option<Expr<'g>>,
+}
+
+impl<'g> JoinedTap<'g> {
+    fn joined(&self, other: &JoinedTap<'g>) -> JoinedTap<'g> {
+        let join = |a: Option<Expr<'g>>, b: Option<Expr<'g>>, f: fn(Expr<'g>, Expr<'g>) -> Expr<'g>| match (a, b) {
+            (Some(a), Some(b)) => Some(f(a, b)),
+            (a, b) => a.or(b),
+        };
+        JoinedTap {
+            index: self.index + other.index,
+            within: join(self.within, other.within, |a, b| a & b),
+            weight: join(self.weight, other.weight, |a, b| a * b),
+        }
+    }
+}
 
 /// The value of `align_corners`; a user who does not give it is warned.
 fn corners(g: &Builder<'_>, name: &str, align_corners: Option<bool>) -> bool {
@@ -23,6 +55,9 @@ fn corners(g: &Builder<'_>, name: &str, align_corners: Option<bool>) -> bool {
     align_corners.unwrap_or(false)
 }
 
+/// The largest number up to which all whole numbers are exact in float32.
+const EXACT_MAX: i64 = 1 << 24;
+
 /// How coordinates outside the image are treated.
 #[derive(Clone, Copy)]
 struct Outside<'a> {
@@ -31,6 +66,11 @@ struct Outside<'a> {
 }
 
 impl Outside<'_> {
+    /// Whether coordinates lie within the image after [`Outside::wrap`].
+    fn stays_inside(self) -> bool {
+        self.padding_mode != "zeros"
+    }
+
     /// Coordinates along an axis, clamped or reflected into the image; the gradient is 0 where they are clamped.
     fn wrap<'g>(self, at: Expr<'g>, size: i64) -> Result<Expr<'g>> {
         let size = size as f64;
@@ -52,14 +92,15 @@ impl Outside<'_> {
     }
 }
 
-fn linear_taps(at: Expr<'_>) -> Vec<Tap<'_>> {
+/// The two taps of linear interpolation at coordinates that may be known to lie within the image.
+fn linear_taps(at: Expr<'_>, inside: bool) -> Vec<GridTap<'_>> {
     let low = at.detach().floor();
     let share = at - low;
-    vec![(low, 1i64 - share), (low + 1i64, share)]
+    vec![GridTap { place: low, share: 1i64 - share, inside }, GridTap { place: low + 1i64, share, inside: false }]
 }
 
 /// The four taps of cubic convolution (Keys 1981) with a = -0.75.
-fn cubic_taps(at: Expr<'_>) -> Vec<Tap<'_>> {
+fn cubic_taps<'g>(at: Expr<'g>, size: i64, outside: Outside<'_>) -> Result<Vec<GridTap<'g>>> {
     const A: f64 = -0.75;
     fn near(x: Expr<'_>) -> Expr<'_> {
         (x * (A + 2.0) - (A + 3.0)) * x * x + 1i64
@@ -70,40 +111,60 @@ fn cubic_taps(at: Expr<'_>) -> Vec<Tap<'_>> {
     let low = at.detach().floor();
     let t = at - low;
     let weights = [far(t + 1i64), near(t), near(1i64 - t), far(2i64 - t)];
-    (-1i64..).zip(weights).map(|(i, weight)| (low + i, weight)).collect()
+    let tap = |(i, share)| Ok(GridTap { place: outside.wrap(low + i, size)?, share, inside: outside.stays_inside() });
+    (-1i64..).zip(weights).map(tap).collect()
 }
 
 /// The weighted sum over all combinations of the axes' taps; taps outside the image count as zeros.
-fn interpolate<'g>(input: Expr<'g>, grid: Expr<'g>, axes: &[Vec<Tap<'g>>]) -> Result<Expr<'g>> {
+fn interpolate<'g>(input: Expr<'g>, grid: Expr<'g>, axes: &[Vec<GridTap<'g>>]) -> Result<Expr<'g>> {
+    let g = input.builder();
     let (shape, points) = (input.sizes()?, grid.sizes()?);
     let (samples, channels, sizes) = (shape[0], shape[1], &shape[2..]);
     let seen = &points[1..points.len() - 1];
     let count: i64 = seen.iter().product();
-    let flat = input.flatten(2, -1);
-    let mut combinations: Vec<Vec<Tap<'g>>> = vec![vec![]];
-    for taps in axes {
-        combinations =
-            combinations.iter().flat_map(|before| taps.iter().map(|tap| [&before[..], &[*tap]].concat())).collect();
+    let pixels: i64 = sizes.iter().product();
+    // A pixel that is 0 follows those of the image: taps outside read it, which is less work than to replace all that
+    // they read.
+    let border = axes.iter().flatten().any(|tap| !tap.inside);
+    // Indices are computed as the coordinates are where that is exact.
+    let dtype = match grid.dtype()? {
+        dtype @ (DType::F32 | DType::F64) if pixels <= EXACT_MAX => dtype,
+        _ => DType::I64,
+    };
+    let mut flat = input.flatten(2, -1);
+    if border {
+        let zero = repeated(g, Shape::new(&[samples as usize, channels as usize, 1])?, 0i64, input.dtype()?);
+        flat = g.cat(&[flat, zero], -1);
+    }
+    let mut combinations: Vec<JoinedTap<'g>> = Vec::new();
+    for (axis, (taps, size)) in axes.iter().zip(sizes).enumerate() {
+        let stride: i64 = sizes[axis + 1..].iter().product();
+        let mut own = Vec::with_capacity(taps.len());
+        for tap in taps {
+            // NaN is no index, and outside.
+            let limited = |place: Expr<'g>| place.limit(Some(0i64.into()), Some((size - 1).into()));
+            let place = if tap.inside { tap.place } else { limited(tap.place) };
+            let index = if stride == 1 { place.to(dtype) } else { place.to(dtype) * stride };
+            let within = (!tap.inside).then(|| place.eq(tap.place));
+            own.push(JoinedTap { index, within, weight: tap.share.as_number().is_none().then_some(tap.share) });
+        }
+        combinations = match axis {
+            0 => own,
+            _ => combinations.iter().flat_map(|before| own.iter().map(|own| before.joined(own))).collect(),
+        };
     }
     let mut total: Option<Expr<'g>> = None;
-    for taps in combinations {
-        let (mut index, mut weight, mut there): (Option<Expr<'g>>, Option<Expr<'g>>, Option<Expr<'g>>) =
-            (None, None, None);
-        for ((place, share), size) in taps.into_iter().zip(sizes) {
-            let within = place.ge(0i64) & place.le(size - 1);
-            let inside = within.where_(place, 0.0).to(DType::I64);
-            index = Some(index.map_or(inside, |index| index * *size + inside));
-            there = Some(there.map_or(within, |there| there & within));
-            if share.as_number().is_none() {
-                weight = Some(weight.map_or(share, |weight| weight * share));
-            }
-        }
-        let (Some(index), Some(there)) = (index, there) else { continue };
+    for JoinedTap { index, within, weight } in combinations {
+        let index = within.map_or(index, |within| within.where_(index, pixels)).to(DType::I64);
         let index = index.reshape(&[samples, 1, count]).expand(&[samples, channels, count]);
         let found = flat.gather(2, index).reshape(&[&[samples, channels], seen].concat());
-        let found = there.unsqueeze(1).where_(found, 0.0);
-        let part = weight.map_or(found, |weight| found * weight.unsqueeze(1));
-        total = Some(total.map_or(part, |total| total + part));
+        let weight = weight.map(|weight| weight.unsqueeze(1));
+        total = Some(match (total, weight) {
+            (None, None) => found,
+            (None, Some(weight)) => found * weight,
+            (Some(total), None) => total + found,
+            (Some(total), Some(weight)) => g.elementwise(Op::Addcmul, &[total.into(), found.into(), weight.into()]),
+        });
     }
     total.ok_or_else(|| OpError::runtime("grid_sampler(): no taps"))
 }
@@ -174,15 +235,17 @@ functions! {
         let (input, grid) = if wide { (input.upcast(), grid.upcast()) } else { (input, grid) };
         let mut axes = Vec::new();
         for (i, size) in shape[2..].iter().enumerate() {
-            let at = (grid.select(-1, (rank - 1 - i) as i64) + 1i64) / 2i64;
-            let at = if outside.corners { at * (size - 1) } else { at * *size - 0.5 };
+            // Half a whole number is exact, so that the order of these products does not matter.
+            let at = grid.select(-1, (rank - 1 - i) as i64) + 1i64;
+            let at = if outside.corners { at * ((size - 1) as f64 / 2.0) } else { at * (*size as f64 / 2.0) - 0.5 };
+            let inside = outside.stays_inside();
             axes.push(match mode {
-                "bicubic" => cubic_taps(at)
-                    .into_iter()
-                    .map(|(place, share)| Ok((outside.wrap(place, *size)?, share)))
-                    .collect::<Result<Vec<_>>>()?,
-                "nearest" => vec![(outside.wrap(at, *size)?.detach().round(), g.number(1.0))],
-                _ => linear_taps(outside.wrap(at, *size)?),
+                "bicubic" => cubic_taps(at, *size, outside)?,
+                "nearest" => {
+                    let place = outside.wrap(at, *size)?.detach().round();
+                    vec![GridTap { place, share: g.number(1.0), inside }]
+                }
+                _ => linear_taps(outside.wrap(at, *size)?, inside),
             });
         }
         Ok(interpolate(input, grid, &axes)?.to(dtype))

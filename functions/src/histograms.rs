@@ -1,6 +1,6 @@
 //! Binary search in sorted rows, histograms and membership.
 
-use crate::common::{along_axis, check_implemented, extremes, filled, zeros};
+use crate::common::{along_axis, check_implemented, extremes, filled, repeated, zeros};
 use crate::declaration::{TensorOrNumber, functions};
 use crate::scans::neighbours;
 use gt_ops::build::numbers::fits;
@@ -250,7 +250,7 @@ functions! {
             size = size.max(most.saturating_add(1));
         }
         let weights = match weights {
-            None => g.full(&meta.shape, 1i64, DType::I64),
+            None => repeated(g, meta.shape, 1i64, DType::I64),
             Some(weights) if weights.dtype()? == DType::F32 => weights.detach(),
             Some(weights) => weights.detach().to(DType::F64),
         };

@@ -10,73 +10,116 @@ use std::f64::consts::PI;
 
 /// Along an axis of so many elements, points between two of them are computed from these two, not by a matrix.
 const LONG: i64 = 64;
+/// Along an axis of at least so many elements for each that a result is computed from, results are computed from these
+/// elements, not by a matrix.
+const LONG_TAP: i64 = 32;
 
-/// A matrix whose rows hold the weights of an axis's elements for each element of the output.
+/// A matrix whose rows hold the weights of an axis's elements for each element of the output, most of them 0.
 #[derive(Debug)]
 pub(crate) struct Weights {
-    rows: i64,
     columns: i64,
-    numbers: Vec<f64>,
+    /// The weights of each row other than 0, and their columns in rising order.
+    rows: Vec<Vec<(i64, f64)>>,
 }
 
 impl Weights {
     fn new(size: i64, wanted: i64) -> Weights {
-        Weights { rows: wanted, columns: size, numbers: vec![0.0; (size * wanted) as usize] }
+        Weights { columns: size, rows: vec![Vec::new(); wanted as usize] }
     }
     /// The weights as PyTorch has them for bytes: 16-bit integers, scaled by the largest power of 2 that they allow.
     fn in_16_bits(mut self) -> Weights {
-        let largest = self.numbers.iter().fold(0f64, |largest, weight| largest.max(*weight));
+        let largest = self.rows.iter().flatten().fold(0f64, |largest, (_, weight)| largest.max(*weight));
         let bits = (0..22).find(|bits| (0.5 + largest * f64::from(1 << (bits + 1))) as i64 >= 1 << 15).unwrap_or(22);
         let scale = f64::from(1 << bits);
-        self.numbers.iter_mut().for_each(|weight| *weight = (*weight * scale).round() / scale);
+        self.rows.iter_mut().flatten().for_each(|(_, weight)| *weight = (*weight * scale).round() / scale);
         self
     }
     /// If each row is a point between two elements: these, and the share of the second.
     fn pairs(&self) -> Option<(Vec<i64>, Vec<i64>, Vec<f64>)> {
         let (mut from, mut to, mut shares) = (Vec::new(), Vec::new(), Vec::new());
-        for row in self.numbers.chunks(self.columns.max(1) as usize) {
-            let mut places = (0..).zip(row).filter(|(_, weight)| **weight != 0.0);
+        for row in &self.rows {
+            let mut places = row.iter().copied().filter(|(_, weight)| *weight != 0.0);
             let (first, weight) = places.next()?;
-            let (second, share) = places.next().unwrap_or((first, &0.0));
+            let (second, share) = places.next().unwrap_or((first, 0.0));
             if places.next().is_some() || (weight + share - 1.0).abs() > 1e-12 {
                 return None;
             }
             from.push(first);
             to.push(second);
-            shares.push(*share);
+            shares.push(share);
         }
         Some((from, to, shares))
     }
-    /// Adds a weight of a place; places beyond the ends of the axis count as its ends.
+    /// Adds a weight of a place, none before the last one of the row; places beyond the ends of the axis count as its
+    /// ends.
     fn add(&mut self, row: i64, place: i64, weight: f64) {
-        let column = place.clamp(0, self.columns - 1);
-        self.numbers[(row * self.columns + column) as usize] += weight;
+        let (column, row) = (place.clamp(0, self.columns - 1), &mut self.rows[row as usize]);
+        match row.last_mut() {
+            Some((last, total)) if *last == column => *total += weight,
+            _ => row.push((column, weight)),
+        }
+    }
+
+    /// For each of as many taps as a row has at most, the place and the weight of that tap in each row. A row of fewer
+    /// taps has its last one several times, with a part of its weight. None if there are more than `most`.
+    fn taps(&self, most: usize) -> Option<Vec<(Vec<i64>, Vec<f64>)>> {
+        let apart = |row: &Vec<(i64, f64)>| row.iter().copied().filter(|(_, weight)| *weight != 0.0).collect();
+        let mut all: Vec<Vec<(i64, f64)>> = self.rows.iter().map(apart).collect();
+        let count = all.iter().map(Vec::len).max().filter(|count| (1..=most).contains(count))?;
+        for row in &mut all {
+            while row.len() < count {
+                let (place, weight) = row.pop().unwrap_or((0, 0.0));
+                row.extend([(place, weight / 2.0); 2]);
+            }
+        }
+        Some((0..count).map(|tap| all.iter().map(|row| row[tap]).unzip()).collect())
+    }
+
+    /// All weights in row-major order.
+    fn numbers(&self) -> Vec<f64> {
+        let mut numbers = vec![0.0; self.rows.len() * self.columns as usize];
+        for (row, own) in numbers.chunks_mut(self.columns.max(1) as usize).zip(&self.rows) {
+            own.iter().for_each(|(column, weight)| row[*column as usize] = *weight);
+        }
+        numbers
     }
 }
 
 /// Multiplies an axis by a matrix of weights.
 pub(crate) fn resample<'g>(g: &'g Builder<'g>, input: Expr<'g>, axis: i64, weights: &Weights) -> Expr<'g> {
     let (Ok(sizes), Ok(dtype)) = (input.sizes(), input.dtype()) else { return input };
+    let wanted = weights.rows.len() as i64;
+    let picked = |places: &[i64]| input.index_select(axis, g.ints(places, &[wanted]));
+    let mut wide = vec![1; sizes.len() - axis as usize];
+    wide[0] = wanted;
+    let along = |numbers: &[f64]| g.floats(numbers, &wide, dtype);
     if weights.columns >= LONG
         && let Some((from, to, shares)) = weights.pairs()
     {
-        // Lines of elements are picked faster than single ones.
-        let turned = axis as usize == sizes.len() - 1;
-        let (lines, along) = if turned { (input.transposed(), axis - 1) } else { (input, axis) };
-        let picked = |places: &[i64]| lines.index_select(along, g.ints(places, &[weights.rows]));
-        let mut wide = vec![1; sizes.len() - along as usize];
-        wide[0] = weights.rows;
-        let between = g
-            .elementwise(Op::Lerp, &[picked(&from).into(), picked(&to).into(), g.floats(&shares, &wide, dtype).into()]);
-        return if turned { between.transposed() } else { between };
+        return g.elementwise(Op::Lerp, &[picked(&from).into(), picked(&to).into(), along(&shares).into()]);
     }
-    let matrix = g.floats(&weights.numbers, &[weights.rows, weights.columns], dtype);
+    // A sum of products in half precision would be rounded after each.
+    let most = (weights.columns / LONG_TAP) as usize;
+    if matches!(dtype, DType::F32 | DType::F64)
+        && let Some(taps) = weights.taps(most)
+    {
+        let mut total: Option<Expr<'g>> = None;
+        for (places, shares) in taps {
+            let (element, share) = (picked(&places), along(&shares));
+            total = Some(match total {
+                None => element * share,
+                Some(total) => g.elementwise(Op::Addcmul, &[total.into(), element.into(), share.into()]),
+            });
+        }
+        return total.unwrap_or(input);
+    }
+    let matrix = g.floats(&weights.numbers(), &[wanted, weights.columns], dtype);
     if axis as usize == sizes.len() - 1 {
         return input.matmul(matrix.transposed());
     }
     let (lead, rest) = (&sizes[..axis as usize], &sizes[axis as usize + 1..]);
     let flat = input.reshape(&[lead, &[weights.columns, rest.iter().product()]].concat());
-    matrix.matmul(flat).reshape(&[lead, &[weights.rows], rest].concat())
+    matrix.matmul(flat).reshape(&[lead, &[wanted], rest].concat())
 }
 
 /// The bounds of the windows of adaptive pooling: `wanted` windows that cover `size` elements and may overlap.

@@ -13,7 +13,7 @@ use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{Autocast, module};
 use gt_ops::instruction::{LossReduction, LossSpec};
-use gt_ops::{DType, Op};
+use gt_ops::{DType, Op, Scalar};
 
 /// The lower bound of log probabilities in `binary_cross_entropy`, as in PyTorch: log(0) is minus infinity.
 const LOG_MIN: f64 = -100.0;
@@ -26,7 +26,9 @@ fn quadratic_up_to(difference: Expr<'_>, end: f64) -> Result<Expr<'_>> {
     let largest = difference.dtype()?.largest_float();
     let end = if end > largest { f64::INFINITY } else { end };
     let limited = difference.limit(Some((-end).into()), Some(end.into()));
-    Ok((difference - limited * 0.5) * limited)
+    let builder = difference.builder();
+    let inner = builder.elementwise(Op::Addcmul, &[difference.into(), limited.into(), Scalar::Float(-0.5).into()]);
+    Ok(inner * limited)
 }
 
 /// The reduction of a name.

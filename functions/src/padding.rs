@@ -1,6 +1,6 @@
 //! Padding by a constant, or by reflected, repeated or wrapped elements.
 
-use crate::common::filled;
+use crate::common::repeated;
 use crate::declaration::functions;
 use gt_ops::build::Index;
 use gt_ops::error::Result;
@@ -47,7 +47,8 @@ fn constant<'g>(input: Expr<'g>, pad: &[i64], value: Scalar) -> Result<Expr<'g>>
     if pad.iter().all(|size| *size <= 0) {
         return Ok(part.copied());
     }
-    Ok(filled(input.builder(), &sizes, value, input.dtype()?).set_index(&outer, part))
+    let shape = gt_ops::build::shape_of(&sizes)?;
+    Ok(repeated(input.builder(), shape, value, input.dtype()?).set_index(&outer, part))
 }
 
 /// An axis padded by its own elements, or cropped where a size is negative.

@@ -43,25 +43,30 @@ unsafe fn by_vectors(from: *const u8, to: *mut u8, bytes: usize) {
     const STEP: usize = size_of::<__m256i>();
     // Several at a time, which the compiler does not turn into a call of `memcpy`.
     const TOGETHER: usize = 4;
+    // From the last vector to the first: forwards, each load would wait for a store to the same place in another page.
     // SAFETY: every access lies within `bytes`, at least `VECTORS_BYTES_MIN`, for which both are valid; the first and
-    // the last vector overlap others. From `at` on, `to` is aligned to a vector.
+    // the last vector overlap others. Below `at`, `to` is aligned to a vector.
     unsafe {
-        let last = _mm256_loadu_si256(from.add(bytes - STEP).cast());
-        _mm256_storeu_si256(to.cast(), _mm256_loadu_si256(from.cast()));
-        let mut at = STEP - to as usize % STEP;
-        while at + TOGETHER * STEP <= bytes {
-            let vectors: [__m256i; TOGETHER] =
-                std::array::from_fn(|i| _mm256_loadu_si256(from.add(at + i * STEP).cast()));
-            for (i, vector) in vectors.into_iter().enumerate() {
-                _mm256_store_si256(to.add(at + i * STEP).cast(), vector);
-            }
-            at += TOGETHER * STEP;
+        let first = _mm256_loadu_si256(from.cast());
+        _mm256_storeu_si256(to.add(bytes - STEP).cast(), _mm256_loadu_si256(from.add(bytes - STEP).cast()));
+        let mut at = bytes - (to as usize + bytes) % STEP;
+        while at >= TOGETHER * STEP {
+            at -= TOGETHER * STEP;
+            // A closure would not be compiled for AVX, but called for each vector.
+            let a = _mm256_loadu_si256(from.add(at).cast());
+            let b = _mm256_loadu_si256(from.add(at + STEP).cast());
+            let c = _mm256_loadu_si256(from.add(at + 2 * STEP).cast());
+            let d = _mm256_loadu_si256(from.add(at + 3 * STEP).cast());
+            _mm256_store_si256(to.add(at).cast(), a);
+            _mm256_store_si256(to.add(at + STEP).cast(), b);
+            _mm256_store_si256(to.add(at + 2 * STEP).cast(), c);
+            _mm256_store_si256(to.add(at + 3 * STEP).cast(), d);
         }
-        while at + STEP <= bytes {
+        while at >= STEP {
+            at -= STEP;
             _mm256_store_si256(to.add(at).cast(), _mm256_loadu_si256(from.add(at).cast()));
-            at += STEP;
         }
-        _mm256_storeu_si256(to.add(bytes - STEP).cast(), last);
+        _mm256_storeu_si256(to.cast(), first);
     }
 }
 

@@ -5,8 +5,8 @@ import pytest
 
 import gt
 
-# Far above the size from which the daemon fuses.
-ROWS, COLUMNS = 400, 1000
+# Far above the size from which the daemon fuses. A row has several tiles and a part of one.
+ROWS, COLUMNS = 130, 3000
 
 
 def numbers(seed, *shape):

@@ -225,6 +225,30 @@ def test_antialiasing_weights_all_elements_under_a_result(mode: str, rows: list[
         assert_close(large, functional.interpolate(image, size=(9, 8), mode=mode).numpy(), "float64", 1e-12)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("wanted", [70, 333])
+def test_a_long_axis_is_resized_from_the_elements_nearby(mode: str, wanted: int) -> None:
+    size, slope = 150, -0.75
+    row = np.sin(np.arange(size) ** 1.3)
+    at = (np.arange(wanted) + 0.5) * size / wanted - 0.5
+    at = np.maximum(at, 0) if mode == "bilinear" else at
+    low = np.floor(at).astype(int)
+    want = np.zeros(wanted)
+    for tap in range(-1, 3):
+        x = np.abs(at - low - tap)
+        cubic = ((slope + 2) * x - slope - 3) * x * x + 1, ((slope * x - 5 * slope) * x + 8 * slope) * x - 4 * slope
+        weight = np.where(x <= 1, *cubic) if mode == "bicubic" else np.maximum(1 - x, 0)
+        want += weight * row[np.clip(low + tap, 0, size - 1)]
+    image = gt.tensor(np.tile(row, (1, 2, 3, 1)), requires_grad=True)
+    for turned in (False, True):
+        given, shape = (image.mT, (wanted, 3)) if turned else (image, (3, wanted))
+        large = functional.interpolate(given, size=shape, mode=mode)
+        assert_close((large.mT if turned else large)[0, 1, 2], want, "float64", 1e-12)
+    # The weights of each result sum to 1.
+    (slopes,) = gt.autograd.grad(large.sum(), image)
+    assert slopes.sum().item() == pytest.approx(2 * 3 * wanted)
+
+
 def test_antialiasing_of_other_modes_is_refused() -> None:
     with pytest.raises(ValueError, match="Anti-alias option is restricted to bilinear, bicubic, and lanczos modes"):
         functional.interpolate(gt.ones(1, 1, 4), size=2, mode="linear", antialias=True)
@@ -254,6 +278,15 @@ def test_a_grid_says_where_an_image_is_looked_at(options: dict[str, Any], want: 
     points = grid_of((-1, -1), (1, 1), (0, 0), (-3, -1))
     result = functional.grid_sample(gt.tensor(IMAGE), points, **options)
     assert_close(result[0, 0, 0], want, "float64", 1e-12)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_pixels_that_are_not_looked_at_may_be_nan(mode: str) -> None:
+    image = np.ones((1, 2, 9, 9))
+    image[:, :, 0] = image[:, :, :, 0] = math.nan
+    points = grid_of((0.4, 0.3), (-5, 7))
+    result = functional.grid_sample(gt.tensor(image), points, mode, align_corners=True)
+    assert_close(result, [[[[1, 0]], [[1, 0]]]], "float64", 1e-12)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])

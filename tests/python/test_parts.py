@@ -123,6 +123,20 @@ def test_copies_with_a_part_replaced_leave_the_tensor_as_it_is() -> None:
         gt.select_scatter(t, gt.ones(3), 0, 0)
 
 
+@pytest.mark.parametrize("part", [np.s_[1:5, :, 2:], np.s_[:, 2:3], np.s_[:2, :5, 1:6], np.s_[:, :], np.s_[:, 1:7:2]])
+def test_elements_beside_a_large_part_are_those_of_the_tensor(part: Any) -> None:
+    a = numbers(6, 7, 8)
+    want = a.copy()
+    want[part] = -1.0
+    for t in (gt.tensor(a), gt.tensor(a.transpose(2, 0, 1).copy()).permute(1, 2, 0)):
+        got = t.clone()
+        got[part] = -1.0
+        np.testing.assert_array_equal(got.numpy(), want)
+        np.testing.assert_array_equal(t.numpy(), a)
+    padded = gt.nn.functional.pad(gt.tensor(a), (2, 1, 0, 3), value=7.0)
+    np.testing.assert_array_equal(padded.numpy(), np.pad(a, ((0, 0), (0, 3), (2, 1)), constant_values=7.0))
+
+
 @pytest.mark.parametrize(("size", "step"), [(2, 2), (2, 3), (3, 1), (3, 2), (8, 1)])
 def test_unfold_shows_windows(size: int, step: int) -> None:
     a = numbers(2, 8)

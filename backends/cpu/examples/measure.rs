@@ -1,7 +1,7 @@
 //! Times the CPU backend without a daemon: `cargo run --release -p gt-cpu --example measure -- [threads] [filter]`.
 #![expect(clippy::print_stdout, reason = "it prints its measurements")]
 
-use gt_backend::{Backend, ExecError, Input};
+use gt_backend::{Backend, ExecError, Input, Stage, StageInput};
 use gt_cpu::{CpuBackend, CpuOptions, CpuTensor};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::{Attrs, DType, Op, Scalar, Shape, WindowSpec};
@@ -75,6 +75,35 @@ impl Bench {
         }
         Ok(Some(best))
     }
+}
+
+/// The Huber loss of each element, as the daemon fuses it: the shortest time of a call over 400 rounds, in seconds.
+fn time_fused(b: &mut Bench, elements: usize) -> Result<f64, ExecError> {
+    let (x, y) = (b.random(&[elements], DType::F32)?, b.random(&[elements], DType::F32)?);
+    let out = b.backend.meta(&x);
+    let [x, y] = [&x, &y].map(|t| StageInput::External(Input::Tensor(t)));
+    let number = |x: f64| StageInput::External(Input::Scalar(Scalar::Float(x)));
+    let earlier = |stage: usize| StageInput::Stage(stage);
+    let steps = [
+        (Op::Sub, vec![x, y]),
+        (Op::Clamp, vec![earlier(0), number(-1.0), number(1.0)]),
+        (Op::Mul, vec![earlier(1), number(0.5)]),
+        (Op::Sub, vec![earlier(0), earlier(2)]),
+        (Op::Mul, vec![earlier(3), earlier(1)]),
+    ];
+    let last = steps.len() - 1;
+    let stages: Vec<_> = steps
+        .into_iter()
+        .enumerate()
+        .map(|(at, (op, inputs))| Stage { op, inputs, attrs: &Attrs::None, out, kept: at == last, last_use: 0 })
+        .collect();
+    let mut best = f64::INFINITY;
+    for _ in 0..400 {
+        let start = Instant::now();
+        b.backend.execute_fused(&stages)?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    Ok(best)
 }
 
 fn main() -> Result<(), ExecError> {
@@ -342,6 +371,13 @@ fn main() -> Result<(), ExecError> {
         let name = format!("create {} f32 1e6", op.name());
         if let Some(s) = b.time(&name, op, inputs, &create(op, DType::F32))? {
             println!("{name:<28} {:8.1} GB/s", 4e6 / s / 1e9);
+        }
+    }
+
+    for elements in [100_000, 1_000_000, 10_000_000] {
+        let name = format!("fused huber f32 {elements}");
+        if name.contains(&b.filter) {
+            println!("{name:<28} {:8.1} us", time_fused(b, elements)? * 1e6);
         }
     }
 

@@ -38,8 +38,8 @@ enum TilePattern {
     Linear,
     /// A single element, and the tile with its copies if some kernel takes no splat operands.
     Splat(Option<usize>),
-    /// Any other strides, gathered into a tile.
-    Strided(Box<Loops<1>>, usize),
+    /// Any other strides, gathered into a tile, unless all of it is one element that every kernel takes as a splat one.
+    Strided { loops: Box<Loops<1>>, tile: usize, takes_splat: bool },
 }
 
 /// An operand from outside the group.
@@ -135,7 +135,8 @@ impl<'a> FusedOperands<'a> {
             TilePattern::Linear
         } else {
             let strides = straight.broadcast_strides(&self.shape);
-            TilePattern::Strided(Box::new(Loops::new(&self.shape, [&strides])), self.tiles.take())
+            let loops = Box::new(Loops::new(&self.shape, [&strides]));
+            TilePattern::Strided { loops, tile: self.tiles.take(), takes_splat: true }
         };
         self.list.push(ExternalOperand { ptr: straight.ptr(), size: t.size(), pattern });
         self.tensors.push((t, self.list.len() - 1));
@@ -346,10 +347,11 @@ fn operand_dtype(stages: &[Stage<'_, CpuTensor>], stage: &Stage<'_, CpuTensor>) 
 fn repeat_splats(steps: &[FusedStep], sources: &mut [ExternalOperand], tiles: &mut TileAllocator) {
     for step in steps.iter().filter(|step| !step.takes_splat) {
         for operand in &step.operands[..step.count] {
-            if let OperandSource::Source(source) = operand
-                && let TilePattern::Splat(tile @ None) = &mut sources[*source].pattern
-            {
-                *tile = Some(tiles.take());
+            let OperandSource::Source(source) = operand else { continue };
+            match &mut sources[*source].pattern {
+                TilePattern::Splat(tile @ None) => *tile = Some(tiles.take()),
+                TilePattern::Strided { takes_splat, .. } => *takes_splat = false,
+                _ => {}
             }
         }
     }
@@ -387,6 +389,8 @@ impl FusedProgram {
         let tile = |i: usize| room.wrapping_add(i * TILE_BYTES);
         let scratch = |i: usize| tile(self.tiles - SCRATCH_TILES + i);
         let mut source_ptrs: Vec<*const u8> = self.sources.iter().map(|source| source.ptr).collect();
+        // Whether a strided source is one element for all of the tile.
+        let mut single = vec![false; self.sources.len()];
         let mut result_ptrs: Vec<*const u8> = vec![std::ptr::null(); self.steps.len()];
         for source in &self.sources {
             if let TilePattern::Splat(Some(t)) = source.pattern {
@@ -398,13 +402,21 @@ impl FusedProgram {
         let mut at = from;
         while at < to {
             let n = self.tile_elements.min(to - at);
-            for (ptr, source) in source_ptrs.iter_mut().zip(&self.sources) {
+            for ((ptr, single), source) in source_ptrs.iter_mut().zip(&mut single).zip(&self.sources) {
                 // SAFETY: sources are readable for elements `from..to`, of which this tile has `n`.
                 unsafe {
                     match &source.pattern {
                         TilePattern::Linear => *ptr = source.ptr.add(at * source.size),
                         TilePattern::Splat(_) => {}
-                        TilePattern::Strided(loops, t) => *ptr = gathered(source, loops, at, n, tile(*t)),
+                        TilePattern::Strided { loops, tile: t, takes_splat } => {
+                            let in_run = at % loops.inner() + n <= loops.inner();
+                            *single = *takes_splat && loops.inner_strides() == [0] && in_run;
+                            if *single {
+                                loops.for_runs(at, at + 1, |run| *ptr = source.ptr.wrapping_offset(run.offsets[0]));
+                            } else {
+                                *ptr = gathered(source, loops, at, n, tile(*t));
+                            }
+                        }
                     }
                 }
             }
@@ -419,14 +431,15 @@ impl FusedProgram {
                             OperandSource::Source(source) => (source_ptrs[*source], n),
                             OperandSource::Step(earlier) => (result_ptrs[*earlier], n),
                         };
-                        if let OperandSource::Source(source) = operand
-                            && let TilePattern::Splat(repeated) = self.sources[*source].pattern
-                        {
-                            if step.takes_splat {
-                                splat |= 1 << o;
-                                elements = 1;
-                            } else if let Some(t) = repeated {
-                                ptr = tile(t);
+                        if let OperandSource::Source(source) = operand {
+                            match self.sources[*source].pattern {
+                                TilePattern::Splat(Some(t)) if !step.takes_splat => ptr = tile(t),
+                                TilePattern::Strided { .. } if !single[*source] => {}
+                                TilePattern::Linear => {}
+                                _ => {
+                                    splat |= 1 << o;
+                                    elements = 1;
+                                }
                             }
                         }
                         if let Some(widen) = step.widen[o] {

@@ -113,6 +113,8 @@ const SEARCH_CHUNK_ELEMENTS: usize = 16 << 10;
 /// The bytes that a copy moves in the time in which an element is searched, or gathered, roughly.
 const SEARCH_BYTES: usize = 24;
 const GATHER_BYTES: usize = 36;
+/// Indices that are repeated at least so often are checked once, before a gather.
+const REPEATED_MIN: usize = 2;
 /// The time in which an element is combined with the one at its index, roughly.
 const SCATTER_NS: usize = 2;
 /// A contiguous row is divided into pieces of at least so many elements: each piece reads all indices.
@@ -376,6 +378,8 @@ pub struct IndexedAxis {
     pub step: isize,
     /// The number that is added to a negative index: the size where it counts from the end, else 0.
     pub back: i64,
+    /// Whether it is known that every index lies between 0 and the size.
+    pub checked: bool,
 }
 
 impl IndexedAxis {
@@ -383,17 +387,33 @@ impl IndexedAxis {
     fn of(op: Op, t: &CpuTensor, axis: usize) -> IndexedAxis {
         let size = t.meta.shape.dims()[axis];
         let back = if op.without_wrapping().is_some() { size as i64 } else { 0 };
-        IndexedAxis { axis, size, step: t.strides[axis], back }
+        IndexedAxis { axis, size, step: t.strides[axis], back, checked: false }
+    }
+
+    /// The place on the axis of the element at `index`, if it lies within.
+    #[inline(always)]
+    fn place(&self, index: i64) -> Option<usize> {
+        let place = if index < 0 { index + self.back } else { index };
+        ((place as u64) < self.size as u64).then_some(place as usize)
     }
 
     /// The offset of the element at `index`, in bytes.
     #[inline(always)]
     fn offset(&self, index: i64) -> Result<isize> {
-        let place = if index < 0 { index + self.back } else { index };
-        if place as u64 >= self.size as u64 {
-            return Err(ExecError::IndexOutOfRange { index, axis: self.axis, size: self.size });
+        let out_of_range = || ExecError::IndexOutOfRange { index, axis: self.axis, size: self.size };
+        self.place(index).map(|place| place as isize * self.step).ok_or_else(out_of_range)
+    }
+
+    /// Whether all indices lie between 0 and the size. The sign of `at | last - at` tells whether one does; 64-bit
+    /// integers are compared slowly by the instructions that every CPU has.
+    #[inline(always)]
+    fn all_in_range(&self, indices: &[i64]) -> bool {
+        let last = self.size as i64 - 1;
+        let mut signs = if last < 0 { -1 } else { 0 };
+        for at in indices {
+            signs |= at | last.wrapping_sub(*at);
         }
-        Ok(place as isize * self.step)
+        signs >= 0
     }
 
     /// `out[i] = from[.., index[i], ..]` for elements `first..last`. `loops` has the strides of index and operand, the
@@ -476,16 +496,18 @@ impl IndexedAxis {
         if across == size_of::<i64>() as isize && step == 0 && self.step == size_of::<T>() as isize {
             // SAFETY: the index has the run's elements, which follow each other.
             let all = unsafe { std::slice::from_raw_parts(index.cast::<i64>(), len) };
-            for block in all.as_chunks::<BLOCK>().0 {
-                if !block.iter().fold(true, |all, at| all & ((*at as u64) < self.size as u64)) {
+            let (blocks, rest) = all.as_chunks::<BLOCK>();
+            let rest = if self.checked { rest } else { &[] };
+            for block in blocks.iter().map(<[i64; BLOCK]>::as_slice).chain([rest]) {
+                if !self.checked && !self.all_in_range(block) {
                     break;
                 }
                 for (i, at) in block.iter().enumerate() {
-                    // SAFETY: the source has an element at each index below `size`, which the loop above checked, and
-                    // `out` has room for the run.
+                    // SAFETY: the source has an element at each index below `size`, which `all_in_range` checked, here
+                    // or before the gather, and `out` has room for the run.
                     unsafe { out.cast::<T>().add(first + i).write(from.cast::<T>().add(*at as usize).read()) };
                 }
-                first += BLOCK;
+                first += block.len();
             }
         }
         for i in first..len {
@@ -493,11 +515,10 @@ impl IndexedAxis {
             // element there; `out` has room for it.
             unsafe {
                 let at = index.wrapping_offset(i as isize * across).cast::<i64>().read();
-                let place = if at < 0 { at + self.back } else { at };
-                if place as u64 >= self.size as u64 {
+                let Some(place) = self.place(at) else {
                     bad = bad.or(Some(at));
                     continue;
-                }
+                };
                 let offset = i as isize * step + place as isize * self.step;
                 out.cast::<T>().add(i).write(from.wrapping_offset(offset).cast::<T>().read());
             }
@@ -585,12 +606,36 @@ impl ScatterTask<'_> {
                 }
                 return;
             }
-            for i in 0..run.len as isize {
-                match self.lookup.offset(index(i)) {
-                    Ok(offset) => put(i, offset),
-                    Err(error) if result.is_ok() => result = Err(error),
-                    Err(_) => {}
+            let mut bad = None;
+            if [across, step, to_step, self.lookup.step] == [size_of::<i64>() as isize, dense, 0, dense] {
+                // Indices and source follow each other, and the result is indexed along neighbours.
+                let indices = self.index.wrapping_offset(run.offsets[0]).cast::<i64>();
+                let from = self.from.wrapping_offset(run.offsets[1]).cast::<T>();
+                let to = self.out.wrapping_offset(run.offsets[2]).cast::<T>();
+                for i in 0..run.len {
+                    // SAFETY: `i < run.len`, and index and source are valid for the whole run; the place was checked
+                    // against the axis, so the result has an element there.
+                    unsafe {
+                        let at = indices.add(i).read();
+                        let Some(place) = self.lookup.place(at) else {
+                            bad = bad.or(Some(at));
+                            continue;
+                        };
+                        let to = to.add(place);
+                        to.write(join(to.read(), from.add(i).read()));
+                    }
                 }
+            } else {
+                for i in 0..run.len as isize {
+                    let at = index(i);
+                    match self.lookup.place(at) {
+                        Some(place) => put(i, place as isize * self.lookup.step),
+                        None => bad = bad.or(Some(at)),
+                    }
+                }
+            }
+            if let (Some(bad), true) = (bad, result.is_ok()) {
+                result = self.lookup.offset(bad).map(drop);
             }
         };
         in_stretches(0, self.loops.numel(), |first, last| self.loops.for_runs(first, last, &mut each_run));
@@ -661,7 +706,8 @@ impl CpuBackend {
         let mut others = from.strides;
         others[axis] = 0;
         let loops = Loops::new(&out.shape, [&index.strides, &others]);
-        let lookup = IndexedAxis::of(op, from, axis);
+        let mut lookup = IndexedAxis::of(op, from, axis);
+        lookup.checked = self.repeats_indices_in_range(&lookup, index)?;
         let (places, from, to, size) =
             (SharedPtr::new(index.ptr()), SharedPtr::new(from.ptr()), SharedPtr::new(result.ptr()), from.size());
         let failed = AtomicBool::new(false);
@@ -672,6 +718,32 @@ impl CpuBackend {
             failed.fetch_or(done.is_err(), Ordering::Relaxed);
         })?;
         if failed.into_inner() { Err(self.first_bad_index(op, &lookup, index)) } else { Ok(result) }
+    }
+
+    /// Whether the indices are repeated along some axes, so that to check each once is little work, and all lie between
+    /// 0 and the size.
+    fn repeats_indices_in_range(&mut self, lookup: &IndexedAxis, index: &CpuTensor) -> Result<bool> {
+        let mut shape = index.meta.shape;
+        for axis in 0..shape.rank() {
+            if index.strides[axis] == 0 {
+                shape = shape.with_dim(axis, 1);
+            }
+        }
+        let loops = Loops::new(&shape, [&index.strides]);
+        let is_dense = loops.inner_strides() == [size_of::<i64>() as isize];
+        if !is_dense || shape.numel() > index.numel() / REPEATED_MIN {
+            return Ok(false);
+        }
+        let (from, bad) = (SharedPtr::new(index.ptr()), AtomicBool::new(false));
+        in_chunks(&mut self.pool, shape.numel(), size_of::<i64>(), |first, last| {
+            loops.for_runs(first, last, |run| {
+                // SAFETY: the run's indices follow each other, and lie within the index tensor.
+                let indices =
+                    unsafe { slice::from_raw_parts(from.get().wrapping_offset(run.offsets[0]).cast::<i64>(), run.len) };
+                bad.fetch_or(!lookup.all_in_range(indices), Ordering::Relaxed);
+            });
+        })?;
+        Ok(!bad.into_inner())
     }
 
     /// The error that names the first index, in order, that is out of range, whichever thread found one.
@@ -689,6 +761,14 @@ impl CpuBackend {
         let (from, found) = (SharedPtr::new(index.ptr()), Mutex::new(Ok(())));
         let each_run = |run: Run<1>| {
             let mut first_bad = None;
+            if step == size_of::<i64>() as isize {
+                // SAFETY: the run's indices follow each other, and lie within the index tensor.
+                let indices =
+                    unsafe { slice::from_raw_parts(from.get().wrapping_offset(run.offsets[0]).cast::<i64>(), run.len) };
+                if lookup.all_in_range(indices) {
+                    return;
+                }
+            }
             // A stride of 0 repeats one index.
             for i in 0..if step == 0 { 1 } else { run.len as isize } {
                 // SAFETY: `i < run.len`, and the index is valid for the whole run.

@@ -585,7 +585,8 @@ fn f16_to_f32(bits: u16) -> f32 {
     let magnitude = (bits as u32 & 0x7fff) << 13;
     // The product moves the exponent's bias, and normalises numbers that are subnormal in half precision.
     let finite = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
-    let special = 0x7f80_0000 | magnitude;
+    // NaN becomes quiet, as by the CPU's own conversion.
+    let special = 0x7f80_0000 | magnitude | if magnitude > 0x7c00 << 13 { 0x0040_0000 } else { 0 };
     let magnitude = if magnitude >= 0x7c00 << 13 { special } else { finite };
     f32::from_bits(magnitude | (bits as u32 & 0x8000) << 16)
 }
@@ -600,15 +601,81 @@ fn f32_to_f16(x: f32) -> u16 {
     let subnormal = (f32::from_bits(magnitude) + f32::from_bits(SUBNORMAL)).to_bits().wrapping_sub(SUBNORMAL);
     let odd = magnitude >> 13 & 1;
     let normal = magnitude.wrapping_sub((127 - 15) << 23).wrapping_add(0xfff + odd) >> 13;
-    let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+    let special = if magnitude > 0x7f80_0000 { 0x7e00 | magnitude >> 13 & 0x3ff } else { 0x7c00 };
     let finite = if magnitude < 113 << 23 { subnormal } else { normal };
     let half = if magnitude >= (127 + 16) << 23 { special } else { finite };
     (half | bits >> 16 & 0x8000) as u16
 }
 
+/// [`f16_to_f32`] and [`f32_to_f16`] of many numbers by the CPU's own instructions.
+#[cfg(target_arch = "x86_64")]
+mod f16_registers {
+    use crate::kernels::{f16_to_f32, f32_to_f16};
+    use std::arch::x86_64::*;
+
+    macro_rules! conversions {
+        ($widen:ident $narrow:ident, $enable:literal, $n:literal, $load_half:ident $widened:ident $store:ident,
+         $load:ident $narrowed:ident $store_half:ident, $rounding:expr) => {
+            #[inline]
+            #[target_feature(enable = $enable)]
+            pub unsafe fn $widen(out: *mut u8, operands: [*const u8; 3], n: usize) {
+                let (out, from, mut i) = (out.cast::<f32>(), operands[0].cast::<u16>(), 0);
+                // SAFETY: both are valid for `n` numbers by the kernel's contract, and `i + $n <= n` or `i < n`.
+                unsafe {
+                    while i + $n <= n {
+                        $store(out.add(i), $widened($load_half(from.add(i).cast())));
+                        i += $n;
+                    }
+                    while i < n {
+                        out.add(i).write(f16_to_f32(from.add(i).read()));
+                        i += 1;
+                    }
+                }
+            }
+            #[inline]
+            #[target_feature(enable = $enable)]
+            pub unsafe fn $narrow(out: *mut u8, operands: [*const u8; 3], n: usize) {
+                let (out, from, mut i) = (out.cast::<u16>(), operands[0].cast::<f32>(), 0);
+                // SAFETY: both are valid for `n` numbers by the kernel's contract, and `i + $n <= n` or `i < n`.
+                unsafe {
+                    while i + $n <= n {
+                        let half = $narrowed::<{ $rounding }>($load(from.add(i)));
+                        $store_half(out.add(i).cast(), half);
+                        i += $n;
+                    }
+                    while i < n {
+                        out.add(i).write(f32_to_f16(from.add(i).read()));
+                        i += 1;
+                    }
+                }
+            }
+        };
+    }
+    conversions! { widen_avx2 narrow_avx2, "avx2,fma,f16c", 8, _mm_loadu_si128 _mm256_cvtph_ps _mm256_storeu_ps,
+    _mm256_loadu_ps _mm256_cvtps_ph _mm_storeu_si128, _MM_FROUND_TO_NEAREST_INT }
+    conversions! { widen_avx512 narrow_avx512, "avx2,fma,f16c,avx512f", 16, _mm256_loadu_si256 _mm512_cvtph_ps _mm512_storeu_ps,
+    _mm512_loadu_ps _mm512_cvtps_ph _mm256_storeu_si256, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }
+}
+
+/// # Safety
+/// Same as for [`Kernel`], with an operand of `f16` and a result of `f32`.
+#[inline(always)]
+unsafe fn widen_f16_plain(out: *mut u8, operands: [*const u8; 3], n: usize) {
+    // SAFETY: the contract is the same.
+    unsafe { map1::<WidenF16, u16, f32>(out, operands, n) }
+}
+
+/// # Safety
+/// Same as for [`Kernel`], with an operand of `f32` and a result of `f16`.
+#[inline(always)]
+unsafe fn narrow_f16_plain(out: *mut u8, operands: [*const u8; 3], n: usize) {
+    // SAFETY: the contract is the same.
+    unsafe { map1::<NarrowF16, f32, u16>(out, operands, n) }
+}
+
 /// Defines the module of one level: its kernels, compiled with the level's instructions enabled.
 macro_rules! level {
-    ($(#[$enable:meta])* $name:ident) => {
+    ($(#[$enable:meta])* $name:ident $widen_f16:path, $narrow_f16:path) => {
         mod $name {
             use crate::kernels::*;
 
@@ -835,13 +902,13 @@ macro_rules! level {
             unsafe fn widen_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { crate::kernels::map1::<WidenF16, u16, f32>(out, operands, n) }
+                unsafe { $widen_f16(out, operands, n) }
             }
             $(#[$enable])*
             unsafe fn narrow_f16(out: *mut u8, operands: [*const u8; 3], _splat: u8, n: usize) {
                 // SAFETY: the table takes this instance only where the CPU has its instructions, and the contract is
                 // `Kernel`'s.
-                unsafe { crate::kernels::map1::<NarrowF16, f32, u16>(out, operands, n) }
+                unsafe { $narrow_f16(out, operands, n) }
             }
 
             fn casts_from<A: CastElement>() -> [Option<Kernel>; 10] {
@@ -961,16 +1028,16 @@ macro_rules! fill_table {
     };
 }
 
-level!(baseline);
+level!(baseline crate::kernels::widen_f16_plain, crate::kernels::narrow_f16_plain);
 #[cfg(target_arch = "x86_64")]
 level!(
     #[target_feature(enable = "avx2,fma,f16c")]
-    avx2
+    avx2 crate::kernels::f16_registers::widen_avx2, crate::kernels::f16_registers::narrow_avx2
 );
 #[cfg(target_arch = "x86_64")]
 level!(
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-    avx512
+    avx512 crate::kernels::f16_registers::widen_avx512, crate::kernels::f16_registers::narrow_avx512
 );
 
 #[cfg(test)]

@@ -375,6 +375,29 @@ mod x86 {
         }
     }
 
+    /// [`Registers::load_wide`](crate::lanes::Registers::load_wide) into registers of 512 bits.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub unsafe fn load_wide_avx512(from: *const f32) -> F64Avx512 {
+        // A closure would not be compiled for the level.
+        macro_rules! load {
+            ($($i:literal)*) => { [$(_mm512_cvtps_pd(_mm256_loadu_ps(from.add(8 * $i)))),*] };
+        }
+        // SAFETY: there are `LANES` numbers at `from`, as many as eight registers hold.
+        F64Avx512(unsafe { load!(0 1 2 3 4 5 6 7) })
+    }
+
+    /// [`Registers::load_wide`](crate::lanes::Registers::load_wide) into registers of 256 bits.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    pub unsafe fn load_wide_avx2(from: *const f32) -> F64Avx2 {
+        macro_rules! load {
+            ($($i:literal)*) => { [$(_mm256_cvtps_pd(_mm_loadu_ps(from.add(4 * $i)))),*] };
+        }
+        // SAFETY: there are `LANES` numbers at `from`, as many as sixteen registers hold.
+        F64Avx2(unsafe { load!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15) })
+    }
+
     /// As [`load_sixteen_avx512`], of elements of 4 bytes; AVX2 has no masked loads of shorter ones, and those of
     /// longer ones load few.
     #[inline]
@@ -410,6 +433,20 @@ pub trait Registers {
     /// The CPU has the level, and the caller was compiled for it. `from` is valid for `count` elements, of 1, 2, 4 or 8
     /// bytes, and `to` for 16, which do not overlap them.
     unsafe fn load_sixteen<T: Copy>(from: *const T, count: usize, filler: T, to: *mut T);
+
+    /// Loads [`LANES`] numbers and widens them.
+    ///
+    /// # Safety
+    /// The CPU has the level, and the caller was compiled for it; `from` points to [`LANES`] numbers.
+    unsafe fn load_wide(from: *const f32) -> Self::Of<f64>;
+}
+
+/// # Safety
+/// Same as for [`Registers::load_wide`].
+#[inline(always)]
+unsafe fn load_wide_plain(from: *const f32) -> Plain<f64> {
+    // SAFETY: there are `LANES` numbers at `from`.
+    Plain(unsafe { from.cast::<[f32; LANES]>().read() }.map(f64::from))
 }
 
 /// # Safety
@@ -424,7 +461,7 @@ unsafe fn load_one_by_one<T: Copy>(from: *const T, count: usize, filler: T, to: 
 }
 
 macro_rules! levels {
-    ($($(#[$when:meta])* $level:ident $load_sixteen:path;)*) => {$(
+    ($($(#[$when:meta])* $level:ident $load_sixteen:path, $load_wide:path;)*) => {$(
         /// The type for the [`SimdLevel`](crate::kernels::SimdLevel) of the same name.
         $(#[$when])*
         pub struct $level;
@@ -436,15 +473,20 @@ macro_rules! levels {
                 // SAFETY: the contract is the same.
                 unsafe { $load_sixteen(from, count, filler, to) }
             }
+            #[inline(always)]
+            unsafe fn load_wide(from: *const f32) -> Self::Of<f64> {
+                // SAFETY: the contract is the same.
+                unsafe { $load_wide(from) }
+            }
         }
     )*};
 }
 levels! {
-    Baseline load_one_by_one;
+    Baseline load_one_by_one, load_wide_plain;
     #[cfg(target_arch = "x86_64")]
-    Avx2 x86::load_sixteen_avx2;
+    Avx2 x86::load_sixteen_avx2, x86::load_wide_avx2;
     #[cfg(target_arch = "x86_64")]
-    Avx512 x86::load_sixteen_avx512;
+    Avx512 x86::load_sixteen_avx512, x86::load_wide_avx512;
 }
 
 macro_rules! vectors {

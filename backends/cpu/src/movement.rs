@@ -2,12 +2,45 @@
 
 use crate::backend::{CpuBackend, Inputs, Result, tensor};
 use crate::pairs::interleave;
-use crate::strided::{SharedPtr, StridedCopy, copy, copy_all, copy_to_dense, in_chunks};
+use crate::strided::{SharedPtr, StridedCopy, copy_all, copy_to_dense, in_chunks};
 use crate::tensor::CpuTensor;
 use crate::tile::{TILE, Tile};
 use gt_backend::{Input, Loops, scalar_bits};
 use gt_ops::instruction::SliceSpec;
-use gt_ops::{Attrs, Meta, Op, RANK_MAX};
+use gt_ops::{Attrs, Meta, Op, RANK_MAX, Shape};
+
+/// A slice is copied apart from the elements beside it where it has at least this share of all.
+const LARGE_SLICE_SHARE: usize = 4;
+
+/// The disjoint boxes of a tensor of `shape` that together are all elements beside a slice; none where the slice skips
+/// elements, or has so few that all are copied at once.
+fn boxes_beside(spec: &SliceSpec, shape: &Shape) -> Option<Vec<SliceSpec>> {
+    if spec.sizes == *shape {
+        return Some(Vec::new());
+    }
+    let rank = shape.rank();
+    let skips = (0..rank).any(|axis| spec.sizes.dims()[axis] > 1 && spec.step[axis] != 1);
+    if skips || spec.sizes.numel() == 0 || spec.sizes.numel() < shape.numel() / LARGE_SLICE_SHARE {
+        return None;
+    }
+    let mut boxes = Vec::new();
+    // Along each axis the boxes before and after the slice, which reach as far as the slice along the axes before it.
+    let mut rest = SliceSpec::corner(*shape);
+    for axis in 0..rank {
+        let (size, start, len) = (shape.dims()[axis], spec.start[axis] as usize, spec.sizes.dims()[axis]);
+        for (from, to) in [(0, start), (start + len, size)] {
+            if from < to {
+                let mut part = rest;
+                part.start[axis] = from as i64;
+                part.sizes = part.sizes.with_dim(axis, to - from);
+                boxes.push(part);
+            }
+        }
+        rest.start[axis] = start as i64;
+        rest.sizes = rest.sizes.with_dim(axis, len);
+    }
+    Some(boxes)
+}
 
 impl CpuBackend {
     pub(crate) fn movement(&mut self, op: Op, t: &CpuTensor, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
@@ -25,11 +58,12 @@ impl CpuBackend {
         last_use: u8,
     ) -> Result<CpuTensor> {
         let given_up = last_use & 1 == 1;
-        let out = if spec.sizes == base.meta.shape && !(given_up && base.is_writable()) {
-            // Every element is written.
-            self.new_tensor(&base.meta)?
-        } else {
-            self.private_copy(base, given_up)?
+        let in_place = given_up && base.is_writable();
+        let beside = if in_place { None } else { boxes_beside(spec, &base.meta.shape) };
+        let out = match beside {
+            // The slice is written below, and only the elements beside it are the base's.
+            Some(_) => self.new_tensor(&base.meta)?,
+            None => self.private_copy(base, given_up)?,
         };
         let window = out.with_layout(out.boxed(spec));
         // Little-endian, the first bytes are those of an element of any size.
@@ -41,9 +75,19 @@ impl CpuBackend {
             Input::Tensor(source) => (source.ptr().cast_const(), &source.strides),
             Input::Scalar(_) => ((&raw const number).cast(), &[0; RANK_MAX]),
         };
-        // SAFETY: both layouts have the slice's shape, that of `number` by strides of 0, and `out` has the only handle
-        // of its buffer, so they are disjoint.
-        unsafe { copy(&mut self.pool, &spec.sizes, out.size(), (window.ptr(), &window.strides), from)? };
+        if spec.sizes.numel() == 0 {
+            return Ok(out);
+        }
+        let mut copies = vec![StridedCopy::new(&spec.sizes, out.size(), (window.ptr(), &window.strides), from)];
+        for part in beside.iter().flatten() {
+            let (to, from) = (out.with_layout(out.boxed(part)), base.with_layout(base.boxed(part)));
+            let to = (to.ptr(), &to.strides);
+            copies.push(StridedCopy::new(&part.sizes, out.size(), to, (from.ptr().cast_const(), &from.strides)));
+        }
+        // SAFETY: both layouts of the first copy have the slice's shape, that of `number` by strides of 0; those of the
+        // others are the same box of two tensors of one shape. `out` has the only handle of its buffer, so no copy
+        // reads it, and the boxes are disjoint.
+        unsafe { copy_all(&mut self.pool, &copies)? };
         Ok(out)
     }
 

@@ -51,6 +51,12 @@ const PIECE: usize = 64 << 10;
 const PIECES_AT_ONCE: usize = 4 << 10;
 /// The number of elements in a chunk of rows.
 const ROWS_CHUNK_ELEMENTS: usize = 16 << 10;
+/// The number of elements that are converted together before they are reduced, and the shortest run of such; shorter
+/// ones are gathered first.
+const STAGED: usize = 2 * TILE;
+const STAGED_MIN: usize = 64;
+/// The tiles of [`STAGED`] numbers of 4 bytes, and of as many of 8.
+const STAGED_TILES: usize = 3;
 /// The number of columns that are reduced together.
 const COLUMNS: usize = TILE;
 
@@ -98,7 +104,7 @@ struct Any;
 struct All;
 
 macro_rules! float_folds {
-    ($t:ty) => {
+    ($t:ty, $load_wide:path) => {
         impl Fold<$t> for Sum {
             type Lane = $t;
             type Acc = f64;
@@ -217,6 +223,26 @@ macro_rules! float_folds {
                 lane * x as f64
             }
             #[inline(always)]
+            unsafe fn gather<L: Registers>(block: &[$t]) -> f64 {
+                let mut at = 0;
+                // SAFETY: the CPU has the level `L`, and this function is inlined into one that was compiled for it,
+                // by the contract of `gather`. Whole lanes are loaded from within the block, and the rest from `rest`.
+                let lanes = unsafe {
+                    let mut lanes = L::Of::<f64>::splat(1.0);
+                    while at + LANES <= block.len() {
+                        lanes = lanes * $load_wide(block[at..at + LANES].as_ptr());
+                        at += LANES;
+                    }
+                    if at < block.len() {
+                        let mut rest = [1.0; LANES];
+                        rest[..block.len() - at].copy_from_slice(&block[at..]);
+                        lanes = lanes * $load_wide(rest.as_ptr());
+                    }
+                    lanes
+                };
+                lanes::folded(lanes.array(), |x, y| x * y)
+            }
+            #[inline(always)]
             fn join(a: f64, b: f64) -> f64 {
                 a * b
             }
@@ -307,8 +333,8 @@ macro_rules! float_folds {
         }
     };
 }
-float_folds!(f32);
-float_folds!(f64);
+float_folds!(f32, L::load_wide);
+float_folds!(f64, L::Of::<f64>::load);
 
 macro_rules! int_folds {
     ($($t:ty, $low:expr, $high:expr;)*) => {$(
@@ -1008,7 +1034,8 @@ impl ReductionTask {
     /// # Safety
     /// Same as for [`ReductionTask::run`].
     unsafe fn piece(&self, from: *const u8, first: usize, last: usize, acc: *mut u8) {
-        // SAFETY: runs lie within the operand, `n <= TILE`, and `acc` points to an accumulator.
+        // SAFETY: runs lie within the operand, `n` is at most `STAGED`, for which `staged` has room in both types, or
+        // `TILE` where elements are gathered, and `acc` points to an accumulator.
         unsafe {
             if self.reads_in_place(last - first) {
                 self.reduced.for_runs(first, last, |run| {
@@ -1016,21 +1043,37 @@ impl ReductionTask {
                 });
                 return;
             }
-            let (raw, wide, converted) = (Tile::new(), Tile::new(), Tile::new());
+            let staged = [const { Tile::new() }; STAGED_TILES];
+            let wide = staged.as_ptr().cast::<u8>().cast_mut();
+            let converted = wide.add(size_of::<Tile>());
+            let convert = |from: *const u8, n: usize| {
+                let mut from = from;
+                if let Some(widen) = self.widen {
+                    widen(wide, [from; 3], 0, n);
+                    from = wide;
+                }
+                if let Some(convert) = self.convert {
+                    convert(converted, [from; 3], 0, n);
+                    from = converted;
+                }
+                from
+            };
+            if self.reduced.inner_strides()[0] == self.size as isize && self.reduced.inner() >= STAGED_MIN {
+                self.reduced.for_runs(first, last, |run| {
+                    for at in (0..run.len).step_by(STAGED) {
+                        let n = STAGED.min(run.len - at);
+                        let from = from.wrapping_offset(run.offsets[0]).wrapping_add(at * self.size);
+                        (self.reducer.row)(convert(from, n), n, acc);
+                    }
+                });
+                return;
+            }
+            let raw = Tile::new();
             let mut at = first;
             while at < last {
                 let n = TILE.min(last - at);
-                let mut tile = raw.start();
-                copy_to_dense(tile, &self.reduced, 0, from, (at, at + n), self.size);
-                if let Some(widen) = self.widen {
-                    widen(wide.start(), [tile.cast_const(); 3], 0, n);
-                    tile = wide.start();
-                }
-                if let Some(convert) = self.convert {
-                    convert(converted.start(), [tile.cast_const(); 3], 0, n);
-                    tile = converted.start();
-                }
-                (self.reducer.row)(tile, n, acc);
+                copy_to_dense(raw.start(), &self.reduced, 0, from, (at, at + n), self.size);
+                (self.reducer.row)(convert(raw.start(), n), n, acc);
                 at += n;
             }
         }
@@ -1129,13 +1172,20 @@ impl ReductionTask {
         last: usize,
         accs: *mut u8,
     ) {
-        let (lanes, raw, wide, converted) = (Tile::new(), Tile::new(), Tile::new(), Tile::new());
+        let (lanes, raw) = (Tile::new(), Tile::new());
         let lanes = lanes.start();
+        let (wide, converted) = ([const { Tile::new() }; ROWS_AT_ONCE], [const { Tile::new() }; ROWS_AT_ONCE]);
         let (step, across) = (rows.inner_strides()[0], self.kept.inner_strides()[0]);
-        let plain = across == self.size as isize && self.widen.is_none() && self.convert.is_none();
+        let dense = across == self.size as isize;
+        let plain = self.widen.is_none() && self.convert.is_none();
+        let most = match (dense, plain) {
+            (false, _) => 1,
+            (true, false) => ROWS_AT_ONCE,
+            (true, true) => BLOCK_ROWS,
+        };
         let mut gathered = 0;
         // SAFETY: `n <= COLUMNS`, so tiles have room for `n` elements, lanes or accumulators; rows lie within the
-        // operand.
+        // operand, and there is a tile for each that is converted.
         unsafe {
             (self.reducer.start)(accs, n);
             (self.reducer.start_lanes)(lanes, n);
@@ -1143,18 +1193,18 @@ impl ReductionTask {
                 let mut i = 0;
                 while i < run.len {
                     let mut row = base.wrapping_offset(run.offsets[0] + i as isize * step);
-                    let some = if plain { (run.len - i).min(BLOCK_ROWS - gathered % BLOCK_ROWS) } else { 1 };
-                    if across != self.size as isize {
+                    let mut step = step;
+                    let some = most.min(run.len - i).min(BLOCK_ROWS - gathered % BLOCK_ROWS);
+                    if !dense {
                         copy_run(raw.start(), self.size as isize, row, across, n, self.size);
                         row = raw.start();
                     }
-                    if let Some(widen) = self.widen {
-                        widen(wide.start(), [row; 3], 0, n);
-                        row = wide.start();
-                    }
-                    if let Some(convert) = self.convert {
-                        convert(converted.start(), [row; 3], 0, n);
-                        row = converted.start();
+                    for (to, kernel) in [(&wide, self.widen), (&converted, self.convert)] {
+                        let Some(kernel) = kernel else { continue };
+                        for (at, tile) in to[..some].iter().enumerate() {
+                            kernel(tile.start(), [row.wrapping_offset(at as isize * step); 3], 0, n);
+                        }
+                        (row, step) = (to.as_ptr().cast(), size_of::<Tile>() as isize);
                     }
                     (self.reducer.columns)(row, step, some, n, lanes);
                     i += some;

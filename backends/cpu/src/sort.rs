@@ -20,6 +20,8 @@ const RADIX_ELEMENTS_MIN: usize = 512;
 /// The number of key bits that one pass of the radix sort orders by.
 const DIGIT_BITS: u32 = 11;
 const DIGITS: usize = 1 << DIGIT_BITS;
+/// The steps per item after which a sort by insertion is given up.
+const INSERTION_STEPS_MAX: usize = 4;
 
 /// The number of elements that are compared together with the last one that was kept.
 const BLOCK: usize = 16;
@@ -241,10 +243,35 @@ impl Sort {
     }
 }
 
-/// Least-significant-digit radix sort of items by their keys. Each pass is a stable counting sort by one digit.
+/// Least-significant-digit radix sort of items by their keys.
+///
+/// Few items rarely share many of the leading bits in which keys differ: they are sorted by as many digits as tell most
+/// of them apart, and then by insertion, or by all digits if that takes too many steps.
 fn radix_sort<'a, I: SortItem>(items: &'a mut [I], spare: &'a mut [I], bits: u32) -> &'a [I] {
+    let (first, mut differing) = (items[0].key(), 0);
+    for part in items.chunks(STRETCH) {
+        checkpoint();
+        differing = part.iter().fold(differing, |all, item| all | (item.key() ^ first));
+    }
+    let top = (u64::BITS - differing.leading_zeros()).min(bits);
+    // With twice as many bits as number the items, random keys share them once in two sorts.
+    let telling = (2 * items.len().ilog2() + 2).next_multiple_of(DIGIT_BITS);
+    if telling + DIGIT_BITS > top {
+        return sort_digits(items, spare, 0..top).0;
+    }
+    let (sorted, spare) = sort_digits(items, spare, top - telling..top);
+    if insert_all(sorted) { sorted } else { sort_digits(sorted, spare, 0..top).0 }
+}
+
+/// Sorts items by some bits of their keys: each pass is a stable counting sort by one digit. Returns the sorted items
+/// and the other slice.
+fn sort_digits<'a, I: SortItem>(
+    items: &'a mut [I],
+    spare: &'a mut [I],
+    bits: Range<u32>,
+) -> (&'a mut [I], &'a mut [I]) {
     let (mut from, mut to) = (items, spare);
-    for shift in (0..bits).step_by(DIGIT_BITS as usize) {
+    for shift in bits.step_by(DIGIT_BITS as usize) {
         let digit = |item: I| (item.key() >> shift) as usize & (DIGITS - 1);
         let mut starts = [0usize; DIGITS];
         for part in from.chunks(STRETCH) {
@@ -270,7 +297,29 @@ fn radix_sort<'a, I: SortItem>(items: &'a mut [I], spare: &'a mut [I], bits: u32
         }
         std::mem::swap(&mut from, &mut to);
     }
-    from
+    (from, to)
+}
+
+/// Sorts items, most of which are in order, by insertion. False if that takes too many steps; then they are in some
+/// order in which those of one key keep theirs.
+fn insert_all<I: SortItem>(items: &mut [I]) -> bool {
+    let mut steps_left = INSERTION_STEPS_MAX * items.len();
+    for start in (0..items.len()).step_by(STRETCH) {
+        checkpoint();
+        for at in start.max(1)..(start + STRETCH).min(items.len()) {
+            let (item, mut place) = (items[at], at);
+            while place > 0 && item < items[place - 1] {
+                items[place] = items[place - 1];
+                place -= 1;
+            }
+            items[place] = item;
+            match steps_left.checked_sub(at - place) {
+                Some(left) => steps_left = left,
+                None => return false,
+            }
+        }
+    }
+    true
 }
 
 impl CpuBackend {
@@ -344,6 +393,42 @@ mod tests {
     use crate::backend::CpuOptions;
     use crate::test_tensors::{download, run, upload};
     use gt_ops::{Attrs, Scalar};
+
+    /// Keys that differ at random, in their last bits only, and in some of their last bits; some are equal.
+    #[test]
+    fn keys_that_are_alike_in_their_leading_bits_are_sorted() {
+        let count = if cfg!(miri) { 600 } else { 5000 };
+        let random = |i: usize| (i as f64 * 0.754_877_666_246_693).fract();
+        let rows = 4;
+        let elements: Vec<f64> = (0..rows * count)
+            .map(|i| match (i / count, i % count) {
+                (0, at) => random(at),
+                (1, at) => 1.0 + (random(at) * 1e4).floor() * f64::EPSILON,
+                (2, at) if at % 3 == 0 => random(at) - 0.5,
+                (2, at) => 1.0 + (random(at) * 1e3).floor() * f64::EPSILON,
+                (_, at) => {
+                    if at == 7 {
+                        1e300
+                    } else {
+                        (random(at) * 100.0).floor()
+                    }
+                }
+            })
+            .collect();
+        let mut backend = CpuBackend::new(CpuOptions { threads: 2, ..CpuOptions::default() });
+        let t = upload(&mut backend, Shape::new(&[rows, count]).unwrap(), DType::F64, &elements);
+        for op in [Op::Argsort, Op::ArgsortDescending] {
+            let found = run(&mut backend, op, &[&t], &[], &Attrs::Axis(1));
+            for (row, found) in elements.chunks(count).zip(download(&mut backend, &found).chunks(count)) {
+                let mut wanted: Vec<usize> = (0..count).collect();
+                wanted.sort_by(|a, b| {
+                    let order = row[*a].total_cmp(&row[*b]);
+                    if op == Op::Argsort { order } else { order.reverse() }
+                });
+                assert!(found.iter().zip(wanted).all(|(found, wanted)| *found == wanted as f64), "{}", op.name());
+            }
+        }
+    }
 
     /// The first few indices are those that a sort of all elements begins with, in rows whose elements rise, fall, are
     /// equal, or are in no order, also if they are not neighbours.

@@ -16,6 +16,8 @@ const STRIDED_BYTES_PER_NS: usize = 30;
 /// The size of a chunk of a parallel copy.
 const CHUNK_BYTES: usize = 256 << 10;
 
+/// At most so many copies are divided into the same number of shares.
+const TOGETHER_MAX: usize = 8;
 /// The rows and columns of a block of a transposing copy: two such blocks stay in L1.
 const BLOCK: usize = 32;
 
@@ -320,6 +322,21 @@ pub unsafe fn copy_all(pool: &mut ThreadPool, copies: &[StridedCopy]) -> Result<
             unsafe { copy.part(0, copy.units()) };
         }
         return Ok(());
+    }
+    if (2..=TOGETHER_MAX).contains(&copies.len()) {
+        // The same share of each copy at a time: the parts of a row of their result lie in the same cache lines.
+        let shares = copies.iter().map(|copy| copy.units().div_ceil(copy.chunk_units())).max().unwrap_or(0);
+        let shares = shares.max(bytes.div_ceil(CHUNK_BYTES));
+        return pool.run(shares, &|i| {
+            for copy in copies {
+                let [first, last] =
+                    [i, i + 1].map(|share| (copy.units() as u128 * share as u128 / shares as u128) as usize);
+                if first < last {
+                    // SAFETY: the copy is one of this function's contract, and each share writes its own part of it.
+                    unsafe { copy.part(first, last) };
+                }
+            }
+        });
     }
     let starts = |copy: &StridedCopy| (0..copy.units()).step_by(copy.chunk_units());
     let chunks: Vec<(usize, usize)> =
