@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -20,6 +21,10 @@ import numpy as np
 import gt
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# In the background, tests may have inherited an ignored SIGINT, and their programs would not be interrupted either.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BOOL = ("bool",)
 SIGNED = ("int8", "int16", "int32", "int64")

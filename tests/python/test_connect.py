@@ -289,8 +289,6 @@ gt.disconnect()
 
 def test_ctrl_c_ends_a_session_that_has_much_to_do() -> None:
     program = """
-# Where this runs in the background, Ctrl-C may be ignored.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 x = gt.rand(4000, 4000)
 for _ in range(6): x = x @ x
 import threading

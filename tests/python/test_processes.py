@@ -440,10 +440,7 @@ def test_a_daemon_of_another_protocol(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_a_long_wait_and_the_session_goes_on() -> None:
-    # A test run in the background may have inherited an ignored SIGINT, unlike a program in a terminal.
     program = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
 import gt
 x = gt.rand(1500, 1500)
 gt.synchronize()
