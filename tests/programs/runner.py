@@ -29,7 +29,7 @@ SMALL_PART = 1e-4
 # The frameworks take turns, so that a machine that slows down slows both; a turn lasts about `TURN_S` seconds, far
 # longer than the threads of PyTorch spin after their last work, which takes a core from GT's next turn.
 ROUNDS = 7
-# Where GT takes longer than it should by so few turns, it may have been a neighbour on the machine: so many count.
+# A program that seems too slow after so few turns may have met other work on the machine: so many turns count then.
 ROUNDS_OF_DOUBT = 35
 TURN_S = 0.15
 STEPS_MAX = 1000
@@ -186,14 +186,15 @@ def _take_turns(theirs: Process, ours: Process) -> tuple[float, float]:
         side.ask("time", WARM_STEPS)
         steps[side.framework] = max(1, min(STEPS_MAX, int(TURN_S / side.ask("time", 1))))
     times: dict[str, list[float]] = {side.framework: [] for side in (theirs, ours)}
-    torch_s = gt_s = 0.0
-    for turn in range(1, ROUNDS_OF_DOUBT + 1):
-        for side in (theirs, ours):
-            times[side.framework].append(side.ask("time", steps[side.framework]))
-        torch_s, gt_s = statistics.median(times["PyTorch"]), statistics.median(times["GT"])
-        if turn == ROUNDS and gt_s <= RATIO_MAX * torch_s:
-            break
-    return torch_s, gt_s
+
+    def medians_after(rounds: int) -> tuple[float, float]:
+        for _ in range(rounds):
+            for side in (theirs, ours):
+                times[side.framework].append(side.ask("time", steps[side.framework]))
+        return statistics.median(times["PyTorch"]), statistics.median(times["GT"])
+
+    torch_s, gt_s = medians_after(ROUNDS)
+    return (torch_s, gt_s) if gt_s <= RATIO_MAX * torch_s else medians_after(ROUNDS_OF_DOUBT - ROUNDS)
 
 
 def line(outcome: Outcome) -> str:

@@ -617,8 +617,8 @@ pub(crate) fn is_transposed(t: &CpuTensor, shape: &Shape) -> bool {
         && t.strides[last] != size
         && t.strides[last] != 0
         && dims[last] > 1
-        && (others().any(|(stride, dim)| *stride == size && *dim >= 16)
-            || t.strides[last] != 2 * size && others().any(|(stride, dim)| *stride == 2 * size && *dim >= 16))
+        && others()
+            .any(|(stride, dim)| *dim >= 16 && (*stride == size || *stride == 2 * size && t.strides[last] != 2 * size))
 }
 
 pub(crate) fn every_axis(shape: &Shape) -> u8 {

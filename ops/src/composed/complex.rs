@@ -201,7 +201,7 @@ impl<'g> ComplexParts<'g> {
     }
 }
 
-/// Repairs of formulas at infinities.
+/// The hypotenuse, and repairs of formulas at infinities.
 impl<'g> Expr<'g> {
     /// The square root of the sum of two squares, which do not overflow; infinity where a side is, even beside NaN.
     #[must_use]
